@@ -1,0 +1,139 @@
+"""Every error that Leash raises, in one tree.
+
+    LeashError
+    ├── ConfigError             a value that you gave: names the argument, the value and what is allowed
+    ├── BrokerError             the private RabbitMQ node could not be started, stopped or asked
+    └── AmqpError
+        ├── ProtocolError       bytes that are not AMQP 0-9-1
+        ├── ConnectError        no usable connection came about
+        │   ├── AuthenticationError     the broker refused the credentials
+        │   ├── VirtualHostError        the virtual host is missing or closed to this user
+        │   └── TlsError                certificate or TLS handshake
+        ├── ConnectionLost      an open connection ended, whoever ended it
+        ├── ChannelError        the broker closed a channel (any other code)
+        │   ├── AccessRefused           403
+        │   ├── NotFound                404
+        │   ├── ResourceLocked          405
+        │   └── PreconditionFailed      406
+        └── PublishError        messages that the broker did not take
+            ├── Nacked                  it said so
+            ├── Unroutable              mandatory, and no queue for the routing key
+            └── PublishBlocked          the broker is under a resource alarm
+
+An error never contains a password.
+"""
+
+from __future__ import annotations
+
+
+class LeashError(Exception):
+    """The root of the tree."""
+
+
+class ConfigError(LeashError, ValueError):
+    """An argument or option that cannot be used."""
+
+    def __init__(self, argument: str, value: object, allowed: str) -> None:
+        super().__init__(f"{argument}={value!r}: {allowed}")
+        self.argument = argument
+        self.value = value
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class BrokerError(LeashError):
+    """The private RabbitMQ node."""
+
+
+class AmqpError(LeashError):
+    """Anything between us and a broker."""
+
+
+class ProtocolError(AmqpError):
+    """Malformed or unexpected bytes."""
+
+
+class ConnectError(AmqpError):
+    """No usable connection came about."""
+
+
+class AuthenticationError(ConnectError):
+    """The broker refused the credentials."""
+
+
+class VirtualHostError(ConnectError):
+    """The virtual host is missing, or closed to this user."""
+
+
+class TlsError(ConnectError):
+    """Certificate or TLS handshake."""
+
+
+class ConnectionLost(AmqpError):
+    """An open connection ended."""
+
+
+class ChannelError(AmqpError):
+    """The broker closed a channel."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{text} ({code})")
+        self.code = code
+        self.text = text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+    @staticmethod
+    def of(code: int, text: str) -> ChannelError:
+        """The class that stands for a reply code."""
+        return _BY_CODE.get(code, ChannelError)(code, text)
+
+
+class AccessRefused(ChannelError):
+    """403."""
+
+
+class NotFound(ChannelError):
+    """404."""
+
+
+class ResourceLocked(ChannelError):
+    """405."""
+
+
+class PreconditionFailed(ChannelError):
+    """406."""
+
+
+_BY_CODE: dict[int, type[ChannelError]] = {
+    403: AccessRefused,
+    404: NotFound,
+    405: ResourceLocked,
+    406: PreconditionFailed,
+}
+
+
+class PublishError(AmqpError):
+    """Messages that the broker did not take."""
+
+
+class Nacked(PublishError):
+    """The broker refused messages."""
+
+
+class Unroutable(PublishError):
+    """A mandatory message found no queue."""
+
+
+class PublishBlocked(PublishError):
+    """The broker blocks publishers: a resource alarm."""
+
+
+def _rebuild(cls: type[Exception], args: tuple[object, ...], state: dict[str, object]) -> Exception:
+    """Unpickle past a constructor of another shape: Spark carries errors between processes."""
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
