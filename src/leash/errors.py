@@ -6,24 +6,30 @@
     └── AmqpError
         ├── ProtocolError       bytes that are not AMQP 0-9-1
         ├── ConnectError        no usable connection came about
+        │   ├── HostUnreachable         refused, unknown name, or no answer in time
         │   ├── AuthenticationError     the broker refused the credentials
         │   ├── VirtualHostError        the virtual host is missing or closed to this user
         │   └── TlsError                certificate or TLS handshake
+        │       └── TlsRequired         a plain connection to a TLS port
         ├── ConnectionLost      an open connection ended, whoever ended it
+        ├── ReplyTimeout        an open connection, and no answer to a request
         ├── ChannelError        the broker closed a channel (any other code)
         │   ├── AccessRefused           403
         │   ├── NotFound                404
         │   ├── ResourceLocked          405
         │   └── PreconditionFailed      406
-        └── PublishError        messages that the broker did not take
-            ├── Nacked                  it said so
-            ├── Unroutable              mandatory, and no queue for the routing key
-            └── PublishBlocked          the broker is under a resource alarm
+        └── PublishError        no confirm came
+            ├── PublishBlocked          the broker is under a resource alarm
+            └── Rejected                some messages were not taken; they are in `messages`
+                ├── Nacked                  the broker said so
+                └── Unroutable              mandatory, and no queue for the routing key
 
 An error never contains a password.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class LeashError(Exception):
@@ -58,6 +64,10 @@ class ConnectError(AmqpError):
     """No usable connection came about."""
 
 
+class HostUnreachable(ConnectError):
+    """Refused, unknown name, or no answer in time."""
+
+
 class AuthenticationError(ConnectError):
     """The broker refused the credentials."""
 
@@ -70,8 +80,16 @@ class TlsError(ConnectError):
     """Certificate or TLS handshake."""
 
 
+class TlsRequired(TlsError):
+    """A plain connection to a TLS port."""
+
+
 class ConnectionLost(AmqpError):
     """An open connection ended."""
+
+
+class ReplyTimeout(AmqpError):
+    """An open connection, and no answer to a request."""
 
 
 class ChannelError(AmqpError):
@@ -116,14 +134,22 @@ _BY_CODE: dict[int, type[ChannelError]] = {
 
 
 class PublishError(AmqpError):
-    """Messages that the broker did not take."""
+    """No confirm came."""
 
 
-class Nacked(PublishError):
+class Rejected(PublishError):
+    """Some messages of a batch, which `messages` holds, were not taken; all others were."""
+
+    def __init__(self, text: str, messages: Sequence[object] = ()) -> None:
+        super().__init__(text)
+        self.messages = list(messages)
+
+
+class Nacked(Rejected):
     """The broker refused messages."""
 
 
-class Unroutable(PublishError):
+class Unroutable(Rejected):
     """A mandatory message found no queue."""
 
 

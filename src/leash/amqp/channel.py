@@ -1,0 +1,273 @@
+"""A channel: requests and replies, consumers, settling.
+
+Replies are matched by method, not by order: after `cancel, qos, consume` in one go, qos-ok comes first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from pamqp import commands
+from pamqp.base import Frame as Method
+
+from leash.amqp import wire
+from leash.errors import AmqpError, ChannelError, ConfigError, ConnectionLost, ReplyTimeout
+
+if TYPE_CHECKING:
+    from leash.amqp.connection import Connection
+
+log = logging.getLogger("leash.amqp")
+
+REPLY_TIMEOUT = 60.0  # heartbeats end a dead connection long before; this ends a broker that forgot us
+
+_tags = itertools.count(1)
+_Consume, _Get = wire.unchecked(commands.Basic.Consume), wire.unchecked(commands.Basic.Get)
+
+
+class _Consumer:
+    __slots__ = ("deliver", "on_cancel")
+
+    def __init__(
+        self, deliver: Callable[[wire.Deliveries], None], on_cancel: Callable[[str], None] | None
+    ) -> None:
+        self.deliver = deliver
+        self.on_cancel = on_cancel
+
+
+class Channel:
+    """A channel of a connection; `Connection.channel` opens one."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.error: AmqpError | None = None
+        self.on_confirm: Callable[[wire.Confirm], None] | None = None
+        self.on_return: Callable[[wire.ContentEvent], None] | None = None
+        self.on_lost: Callable[[AmqpError], None] | None = None
+        """Called once, in the reader's thread, when the channel ends without having been asked to."""
+        self._lock = threading.Lock()  # held for moments only: the reader takes it
+        self._calling = (
+            threading.Lock()
+        )  # held while a request goes out, so that waiters stand in the order of requests
+        self._waiting: list[tuple[tuple[type[Method], ...], queue.SimpleQueue[Any]]] = []
+        self._consumers: dict[str, _Consumer] = {}
+        self._arrived: queue.SimpleQueue[wire.Deliveries | None] = queue.SimpleQueue()
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.number} of {self.connection!r}{' closed' if self.closed else ''}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can no longer be used."""
+        return self.error is not None
+
+    def open(self) -> None:
+        """Done by `Connection.channel`."""
+        self.call(commands.Channel.Open(), commands.Channel.OpenOk)
+
+    def close(self) -> None:
+        """Close; what is unsettled goes back to its place in the queue. Does nothing a second time."""
+        if self.closed:
+            return
+        try:
+            self.call(commands.Channel.Close(200, "bye", 0, 0), commands.Channel.CloseOk)
+        except ConnectionLost:
+            return
+        except ChannelError:
+            pass
+        self._end(ChannelError(200, "the channel is closed"))
+        self.connection.release(self)
+
+    # --- consuming ---
+
+    def qos(self, prefetch: int) -> None:
+        """How many unacked messages each consumer started from now on may hold; 0 is no limit."""
+        if not 0 <= prefetch <= 65535:
+            raise ConfigError("prefetch", prefetch, "a whole number from 0 (no limit) to 65535")
+        self.call(commands.Basic.Qos(0, prefetch, False), commands.Basic.QosOk)
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        tag: str = "",
+        exclusive: bool = False,
+        no_ack: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        deliver: Callable[[wire.Deliveries], None] | None = None,
+        on_cancel: Callable[[str], None] | None = None,
+    ) -> str:
+        """Start a consumer and return its tag.
+
+        `deliver` is called in the reader's thread and must not wait; without it, ask `deliveries`.
+        `on_cancel` is called there too, when the broker ends the consumer (its queue was deleted or moved).
+        """
+        tag = self.expect_consumer(tag, deliver, on_cancel)
+        start = _Consume(0, queue, tag, False, no_ack, exclusive, False, dict(arguments or {}))
+        try:
+            self.call(start, commands.Basic.ConsumeOk)
+        except AmqpError:
+            self._consumers.pop(tag, None)
+            raise
+        return tag
+
+    def expect_consumer(
+        self,
+        tag: str,
+        deliver: Callable[[wire.Deliveries], None] | None,
+        on_cancel: Callable[[str], None] | None = None,
+    ) -> str:
+        """Be ready for a consumer's messages before it is started: they may come at once."""
+        tag = tag or f"leash-{self.number}-{next(_tags)}"
+        self._consumers[tag] = _Consumer(deliver or self._arrived.put, on_cancel)
+        return tag
+
+    def cancel(self, tag: str) -> None:
+        """End a consumer. When this returns, everything that the broker sent it has been handed over."""
+        self.call(commands.Basic.Cancel(tag, False), commands.Basic.CancelOk)
+        self._consumers.pop(tag, None)
+
+    def deliveries(self, timeout: float | None = None) -> wire.Deliveries | None:
+        """The next batch for consumers without a `deliver`; None if nothing came in time."""
+        try:
+            batch = self._arrived.get(timeout=timeout)
+        except queue.Empty:
+            batch = None
+        if batch is None:
+            self._check()
+        return batch
+
+    def ack(self, tag: int, multiple: bool = False) -> None:
+        """Settle: done."""
+        self.write(wire.ack(self.number, tag, multiple))
+
+    def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> None:
+        """Settle: give back, or with `requeue=False` dead-letter or drop."""
+        self.write(wire.nack(self.number, tag, multiple, requeue))
+
+    def reject(self, tag: int, requeue: bool = True) -> None:
+        """Settle: failed; counts towards a quorum queue's delivery limit."""
+        self.write(wire.reject(self.number, tag, requeue))
+
+    def get(self, queue: str) -> wire.ContentEvent | None:
+        """Fetch one message, or None. Slow, by AMQP's design: for tools, not for consuming."""
+        reply = self.call(_Get(0, queue, False), commands.Basic.GetOk, commands.Basic.GetEmpty)
+        return reply if isinstance(reply, wire.ContentEvent) else None
+
+    # --- requests ---
+
+    def write(self, data: bytes, deadline: float | None = None) -> None:
+        """Send encoded frames of this channel."""
+        self._check()
+        self.connection.write(data, deadline)
+
+    def call(self, request: Method, *replies: type[Method], timeout: float = REPLY_TIMEOUT) -> Any:
+        """Send a method and wait for one of its replies."""
+        if self.connection.in_reader:
+            raise RuntimeError(f"{request.name} would wait for the thread that calls it")
+        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        waiting = (replies, answer)
+        data = wire.method(self.number, request)
+        with self._calling:
+            with self._lock:
+                self._check()
+                self._waiting.append(waiting)
+            try:
+                self.connection.write(data)
+            except BaseException:
+                self._forget(waiting)
+                raise
+        try:
+            reply = answer.get(timeout=timeout)
+        except queue.Empty:
+            self._forget(waiting)
+            raise ReplyTimeout(
+                f"{self.connection.where}: no answer to {request.name} in {timeout:g} s"
+            ) from None
+        if isinstance(reply, AmqpError):
+            raise _again(reply) from reply
+        return reply
+
+    def _forget(self, waiting: tuple[tuple[type[Method], ...], queue.SimpleQueue[Any]]) -> None:
+        with self._lock:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise _again(self.error) from self.error
+
+    # --- the reader's thread ---
+
+    def on_event(self, event: wire.Event) -> None:
+        """Something came for this channel."""
+        if isinstance(event, wire.Deliveries):
+            consumer = self._consumers.get(event.consumer_tag)
+            if consumer is not None:
+                consumer.deliver(event)
+        elif isinstance(event, wire.Confirm):
+            if self.on_confirm is not None:
+                self.on_confirm(event)
+        elif isinstance(event, wire.ContentEvent) and isinstance(event.method, commands.Basic.Return):
+            if self.on_return is not None:
+                self.on_return(event)
+        else:
+            self._on_method(event)
+
+    def _on_method(self, event: wire.MethodEvent | wire.ContentEvent) -> None:
+        method = event.method
+        if isinstance(method, commands.Channel.Close):
+            self.connection.answer(wire.method(self.number, commands.Channel.CloseOk()))
+            self.lost(ChannelError.of(method.reply_code or 0, method.reply_text))
+            self.connection.release(self)
+        elif isinstance(method, commands.Basic.Cancel):
+            tag = method.consumer_tag or ""
+            consumer = self._consumers.pop(tag, None)
+            if consumer is not None and consumer.on_cancel is not None:
+                consumer.on_cancel(tag)
+        else:
+            with self._lock:
+                for waiting in self._waiting:
+                    if isinstance(method, waiting[0]):
+                        self._waiting.remove(waiting)
+                        break
+                else:
+                    return
+            waiting[1].put(method if isinstance(event, wire.MethodEvent) else event)
+
+    def lost(self, error: AmqpError, asked: bool = False) -> None:
+        """The channel or its connection ended; `asked`: because we closed it."""
+        if self._end(error) and self.on_lost is not None and not asked:
+            self.on_lost(error)
+
+    def _end(self, error: AmqpError) -> bool:
+        with self._lock:
+            if self.error is not None:
+                return False
+            self.error = error
+            waiting, self._waiting = self._waiting, []
+        for _, answer in waiting:
+            answer.put(error)
+        self._arrived.put(None)
+        return True
+
+
+def _again(error: AmqpError) -> AmqpError:
+    """The same error, fresh for one more raise: several threads may hear of one loss."""
+    if isinstance(error, ChannelError):
+        return type(error)(error.code, error.text)
+    return ConnectionLost(str(error))

@@ -1,0 +1,164 @@
+"""Publishing in bulk, with confirms.
+
+The rule: when `publish` returns, the broker has taken responsibility for every message. When it raises
+Rejected, that holds for all but the messages that the error carries; when it raises anything else, it is
+unknown which arrived, and publishing them again may repeat some.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from pamqp import commands
+
+from leash.amqp import wire
+from leash.amqp.connection import Connection
+from leash.errors import AmqpError, ConfigError, Nacked, PublishBlocked, PublishError, Unroutable
+
+_CHUNK = 256  # messages encoded and sent in one go
+_CHUNK_BYTES = 1 << 18
+
+
+class Publisher:
+    """A channel in confirm mode. Use a connection of its own: an alarm blocks a publishing connection whole."""
+
+    def __init__(self, connection: Connection, *, in_flight: int = 10_000, timeout: float = 60.0) -> None:
+        if in_flight < 1:
+            raise ConfigError("in_flight", in_flight, "a whole number from 1 on")
+        self._connection = connection
+        self._timeout = timeout
+        self._in_flight = in_flight
+        self._turn = threading.Lock()
+        self._changed = connection.changed
+        self._next = 1
+        self._confirmed = 0  # everything up to here
+        self._pending: dict[int, wire.Outgoing] = {}
+        self._nacked: list[wire.Outgoing] = []
+        self._returned: list[wire.Outgoing] = []
+        self._channel = connection.channel()
+        self._encoder = wire.PublishEncoder(self._channel.number, connection.frame_max)
+        self._channel.on_confirm = self._on_confirm
+        self._channel.on_return = self._on_return
+        self._channel.on_lost = self._on_lost
+        self._channel.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def publish(self, messages: Iterable[wire.Outgoing]) -> int:
+        """Publish all and wait until all are confirmed; returns how many."""
+        with self._turn:
+            self._nacked, self._returned = [], []
+            first = self._next
+            for chunk in _chunks(messages):
+                self._wait(self._in_flight - len(chunk))
+                self._send(chunk)
+            self._wait(0)
+            self._raise_rejected()
+            return self._next - first
+
+    def _send(self, chunk: list[wire.Outgoing]) -> None:
+        parts: list[bytes] = []
+        self._encoder.encode(chunk, parts)
+        self._pending.update(zip(itertools.count(self._next), chunk, strict=False))
+        self._next += len(chunk)
+        try:
+            self._channel.write(b"".join(parts), time.monotonic() + self._timeout)
+        except TimeoutError:
+            raise self._stuck() from None
+
+    def _wait(self, room: int) -> None:
+        """Until at most `room` messages are unconfirmed, and the broker takes more."""
+        deadline = time.monotonic() + self._timeout
+        seen = self._confirmed
+        with self._changed:
+            while self._channel.error is None and (
+                len(self._pending) > max(0, room) or (room and self._connection.blocked is not None)
+            ):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise self._stuck()
+                self._changed.wait(left)
+                if self._confirmed != seen:  # slow is not stuck
+                    seen, deadline = self._confirmed, time.monotonic() + self._timeout
+        if self._channel.error is not None and (self._pending or room):
+            self._channel.write(b"")  # raises what ended it
+
+    def _stuck(self) -> PublishError:
+        unconfirmed = len(self._pending)
+        reason = self._connection.blocked
+        if reason is not None:
+            return PublishBlocked(
+                f"{self._connection.where} blocks publishers ({reason}); {unconfirmed} messages "
+                f"were not confirmed within {self._timeout:g} s"
+            )
+        return PublishError(
+            f"{self._connection.where}: {unconfirmed} messages were not confirmed within {self._timeout:g} s"
+        )
+
+    def _raise_rejected(self) -> None:
+        if self._nacked:
+            also = f", and {len(self._returned)} found no queue" if self._returned else ""
+            raise Nacked(f"the broker refused {_named(self._nacked)}{also}", self._nacked + self._returned)
+        if self._returned:
+            raise Unroutable(f"no queue for {_named(self._returned)}", self._returned)
+
+    # --- the reader's thread ---
+
+    def _on_confirm(self, confirm: wire.Confirm) -> None:
+        tag = confirm.tag
+        tags = range(self._confirmed + 1, tag + 1) if confirm.multiple else (tag,)
+        with self._changed:
+            for each in tags:
+                message = self._pending.pop(each, None)
+                if message is not None and not confirm.ok:
+                    self._nacked.append(message)
+            if confirm.multiple:
+                self._confirmed = tag
+            self._changed.notify_all()
+
+    def _on_return(self, event: wire.ContentEvent) -> None:
+        method = event.method
+        assert isinstance(method, commands.Basic.Return)
+        self._returned.append(
+            wire.Outgoing(
+                event.body, method.exchange, method.routing_key or "", event.properties, mandatory=True
+            )
+        )
+
+    def _on_lost(self, _: AmqpError) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+def _chunks(messages: Iterable[wire.Outgoing]) -> Iterable[list[wire.Outgoing]]:
+    chunk: list[wire.Outgoing] = []
+    size = 0
+    for message in messages:
+        chunk.append(message)
+        size += len(message.body)
+        if len(chunk) == _CHUNK or size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _named(messages: list[wire.Outgoing]) -> str:
+    first = messages[0]
+    count = f"{len(messages)} messages, the first" if len(messages) > 1 else "a message"
+    return f"{count} with routing key {first.routing_key!r} on exchange {first.exchange!r}"

@@ -1,0 +1,147 @@
+"""Queues, exchanges and bindings, and the passive look at a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pamqp import commands
+
+from leash.amqp.channel import Channel
+from leash.amqp.wire import unchecked
+from leash.errors import ConfigError
+
+_DeclareQueue, _DeleteQueue = unchecked(commands.Queue.Declare), unchecked(commands.Queue.Delete)
+_PurgeQueue = unchecked(commands.Queue.Purge)
+_BindQueue, _UnbindQueue = unchecked(commands.Queue.Bind), unchecked(commands.Queue.Unbind)
+_DeclareExchange, _DeleteExchange = unchecked(commands.Exchange.Declare), unchecked(commands.Exchange.Delete)
+_BindExchange, _UnbindExchange = unchecked(commands.Exchange.Bind), unchecked(commands.Exchange.Unbind)
+
+KINDS = ("classic", "quorum", "stream")
+
+
+class QueueState(NamedTuple):
+    """What a declare answers: messages ready for delivery, and consumers, of everybody."""
+
+    name: str
+    ready: int
+    consumers: int
+
+
+def declare_queue(
+    channel: Channel,
+    name: str,
+    *,
+    kind: str = "classic",
+    durable: bool = True,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+) -> QueueState:
+    """Create a queue, or check that it exists with these arguments."""
+    if kind not in KINDS:
+        raise ConfigError("kind", kind, f"one of {', '.join(KINDS)}")
+    args = dict(arguments or {})
+    if kind != "classic":
+        args["x-queue-type"] = kind
+    ok = channel.call(
+        _DeclareQueue(0, name, False, durable, exclusive, auto_delete, False, args), commands.Queue.DeclareOk
+    )
+    return QueueState(ok.queue, ok.message_count, ok.consumer_count)
+
+
+def state(channel: Channel, name: str) -> QueueState:
+    """Depth and consumer count, in about a millisecond. NotFound ends the channel, as AMQP has it."""
+    ok = channel.call(_DeclareQueue(0, name, True), commands.Queue.DeclareOk)
+    return QueueState(ok.queue, ok.message_count, ok.consumer_count)
+
+
+def delete_queue(channel: Channel, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+    """Delete a queue; returns how many messages went with it. A missing one is no error."""
+    return int(
+        channel.call(_DeleteQueue(0, name, if_unused, if_empty), commands.Queue.DeleteOk).message_count
+    )
+
+
+def purge_queue(channel: Channel, name: str) -> int:
+    """Drop the ready messages; returns how many."""
+    return int(channel.call(_PurgeQueue(0, name), commands.Queue.PurgeOk).message_count)
+
+
+def declare_exchange(
+    channel: Channel,
+    name: str,
+    *,
+    kind: str = "direct",
+    durable: bool = True,
+    auto_delete: bool = False,
+    internal: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+) -> None:
+    """Create an exchange, or check that it exists with these arguments."""
+    request = _DeclareExchange(
+        0, name, kind, False, durable, auto_delete, internal, False, dict(arguments or {})
+    )
+    channel.call(request, commands.Exchange.DeclareOk)
+
+
+def check_exchange(channel: Channel, name: str) -> None:
+    """NotFound if it does not exist."""
+    channel.call(_DeclareExchange(0, name, passive=True), commands.Exchange.DeclareOk)
+
+
+def delete_exchange(channel: Channel, name: str, *, if_unused: bool = False) -> None:
+    """Delete an exchange. A missing one is no error."""
+    channel.call(_DeleteExchange(0, name, if_unused), commands.Exchange.DeleteOk)
+
+
+def bind_queue(
+    channel: Channel,
+    queue: str,
+    exchange: str,
+    routing_key: str = "",
+    arguments: Mapping[str, Any] | None = None,
+) -> None:
+    """Messages from an exchange go to a queue too."""
+    channel.call(
+        _BindQueue(0, queue, exchange, routing_key, False, dict(arguments or {})), commands.Queue.BindOk
+    )
+
+
+def unbind_queue(
+    channel: Channel,
+    queue: str,
+    exchange: str,
+    routing_key: str = "",
+    arguments: Mapping[str, Any] | None = None,
+) -> None:
+    """The end of a queue's binding."""
+    channel.call(
+        _UnbindQueue(0, queue, exchange, routing_key, dict(arguments or {})), commands.Queue.UnbindOk
+    )
+
+
+def bind_exchange(
+    channel: Channel,
+    destination: str,
+    source: str,
+    routing_key: str = "",
+    arguments: Mapping[str, Any] | None = None,
+) -> None:
+    """Messages from one exchange go to another too."""
+    channel.call(
+        _BindExchange(0, destination, source, routing_key, False, dict(arguments or {})),
+        commands.Exchange.BindOk,
+    )
+
+
+def unbind_exchange(
+    channel: Channel,
+    destination: str,
+    source: str,
+    routing_key: str = "",
+    arguments: Mapping[str, Any] | None = None,
+) -> None:
+    """The end of an exchange's binding."""
+    request = _UnbindExchange(0, destination, source, routing_key, False, dict(arguments or {}))
+    channel.call(request, commands.Exchange.UnbindOk)

@@ -1,0 +1,182 @@
+"""One TCP connection, plain or TLS: bytes out, bytes in, from two threads at once.
+
+The law: reading never waits for writing. TLS runs over memory buffers, because one SSL object must not be
+read and written at the same time, while one socket may.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import threading
+import time
+
+from leash.errors import ConfigError, ConnectError, HostUnreachable, TlsError
+
+_READ = 1 << 18
+
+
+class Transport:
+    """A connected socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._sending = threading.Lock()
+        self._readable = select.poll()
+        self._readable.register(sock, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(sock, select.POLLOUT)
+
+    def read(self, timeout: float) -> bytes | None:
+        """What came; None if nothing came in time; empty if the peer closed."""
+        if not self._readable.poll(max(0, int(timeout * 1000))):
+            return None
+        return self._socket.recv(_READ)
+
+    def write(self, data: bytes, deadline: float | None = None) -> None:
+        """Hand all of it to the kernel. TimeoutError past the deadline: then half a frame may be out."""
+        with self._sending:
+            self._send(self._sealed(data), deadline)
+
+    def try_write(self, data: bytes) -> bool:
+        """Write a few bytes now or not at all; for the reader's thread, which must not wait."""
+        if not self._sending.acquire(blocking=False):
+            return False  # somebody is writing, so the peer hears from us anyway
+        try:
+            if not self._writable.poll(0):
+                return False
+            self._send(self._sealed(data), time.monotonic() + 1)
+            return True
+        finally:
+            self._sending.release()
+
+    def _sealed(self, data: bytes) -> bytes:
+        return data
+
+    def _send(self, data: bytes, deadline: float | None) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self._socket.send(view, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                if deadline is None:
+                    self._writable.poll()
+                elif not self._writable.poll(max(0, int((deadline - time.monotonic()) * 1000))):
+                    raise TimeoutError("the peer takes no more data") from None
+
+    def shutdown(self) -> None:
+        """End it from any thread: whoever reads or writes wakes up."""
+        with contextlib.suppress(OSError):  # the peer was faster
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Only for the thread that reads: a number that is polled must not be given to another socket."""
+        self.shutdown()
+        with self._sending:
+            self._socket.close()
+
+
+class TlsTransport(Transport):
+    """The same through an SSL object of our own."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, name: str, deadline: float) -> None:
+        super().__init__(sock)
+        self._tls = threading.Lock()
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self._handshake(deadline)
+
+    def _handshake(self, deadline: float) -> None:
+        while True:
+            try:
+                self._object.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                self._send(self._outgoing.read(), deadline)
+                came = super().read(deadline - time.monotonic())
+                if came is None:
+                    raise TimeoutError("no answer to the TLS handshake") from None
+                if not came:
+                    raise ConnectionResetError("closed during the TLS handshake") from None
+                self._incoming.write(came)
+            finally:
+                self._send(self._outgoing.read(), deadline)
+
+    def read(self, timeout: float) -> bytes | None:
+        came = super().read(timeout)
+        if not came:
+            return came
+        with self._tls:
+            self._incoming.write(came)
+            plain = []
+            try:
+                while True:
+                    plain.append(self._object.read(_READ))
+                    if not plain[-1]:
+                        return b"".join(plain)
+            except ssl.SSLWantReadError:
+                return b"".join(plain) or None
+            except ssl.SSLZeroReturnError:
+                return b"".join(plain)
+
+    def _sealed(self, data: bytes) -> bytes:
+        with self._tls:
+            self._object.write(data)
+            return self._outgoing.read()
+
+
+def tls_context(
+    cafile: str | None, certfile: str | None, keyfile: str | None, verify: bool
+) -> ssl.SSLContext:
+    """Verification is on unless somebody asked for it to be off."""
+    try:
+        context = ssl.create_default_context(cafile=cafile)
+        if certfile:
+            context.load_cert_chain(certfile, keyfile)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            "tls", cafile or certfile, f"certificate files that can be read ({error})"
+        ) from error
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def open_transport(
+    host: str, port: int, timeout: float, context: ssl.SSLContext | None, server_name: str | None
+) -> Transport:
+    """Connect, or say in one sentence why not."""
+    deadline = time.monotonic() + timeout
+    where = f"{host}:{port}"
+    try:
+        sock = socket.create_connection((host, port), timeout=timeout)
+    except TimeoutError as error:
+        raise HostUnreachable(f"{where} did not answer within {timeout:g} s") from error
+    except OSError as error:
+        raise HostUnreachable(f"{where}: {error.strerror or error}") from error
+    sock.settimeout(None)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if context is None:
+        return Transport(sock)
+    try:
+        return TlsTransport(sock, context, server_name or host, deadline)
+    except BaseException as error:
+        sock.close()
+        raise _tls_failure(error, where) from error
+
+
+def _tls_failure(error: BaseException, where: str) -> BaseException:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsError(f"{where}: certificate not accepted: {error.verify_message}")
+    if isinstance(error, ssl.SSLError):
+        return TlsError(f"{where}: TLS handshake failed: {error.reason or error}")
+    if isinstance(error, TimeoutError):
+        return HostUnreachable(f"{where}: {error}")
+    if isinstance(error, OSError):
+        return ConnectError(f"{where}: {error}")
+    return error

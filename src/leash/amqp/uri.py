@@ -1,0 +1,121 @@
+"""AMQP URIs: parsed, checked and shown without their password.
+
+amqp[s]://user:password@host[:port][,host[:port]...]/virtual-host?heartbeat=10&cacertfile=ca.pem
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from leash.errors import ConfigError
+
+_PASSWORD = re.compile(r"(://[^:@/?#]*):[^@]*@")
+_QUERY = [
+    *("heartbeat", "connection_timeout", "auth_mechanism"),
+    *("cacertfile", "certfile", "keyfile", "verify", "server_name_indication"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Uri:
+    """Where a broker is, and how to be let in."""
+
+    hosts: tuple[tuple[str, int], ...]
+    username: str = "guest"
+    password: str = field(default="guest", repr=False)
+    vhost: str = "/"
+    tls: bool = False
+    heartbeat: int | None = None
+    timeout: float = 5.0
+    mechanism: str = "PLAIN"
+    cafile: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+    verify: bool = True
+    server_name: str | None = None
+
+    def __str__(self) -> str:
+        scheme = "amqps" if self.tls else "amqp"
+        hosts = ",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in self.hosts)
+        return f"{scheme}://{quote(self.username, safe='')}:***@{hosts}/{quote(self.vhost, safe='')}"
+
+    def reveal(self) -> str:
+        """The same with its password: for files that only their owner can read, and for other clients."""
+        return str(self).replace(":***@", f":{quote(self.password, safe='')}@", 1)
+
+
+def redact(text: str) -> str:
+    """Any text with the passwords of the URIs in it blotted out."""
+    return _PASSWORD.sub(r"\1:***@", text)
+
+
+def parse(uri: str | Uri) -> Uri:
+    """Check and take apart a URI. Without a path, or with `/`, the virtual host is `/`."""
+    if isinstance(uri, Uri):
+        return uri
+    shown = redact(uri) if isinstance(uri, str) else uri
+    if not isinstance(uri, str) or not uri.startswith(("amqp://", "amqps://")):
+        raise ConfigError("url", shown, "must look like amqp://user:password@host:5672/vhost (or amqps://)")
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise ConfigError("url", shown, "has a malformed host") from error
+    tls = parts.scheme == "amqps"
+    credentials, _, places = parts.netloc.rpartition("@")
+    username, _, password = credentials.partition(":")
+    vhost = unquote(parts.path[1:]) or "/"
+    if "/" in parts.path[1:]:
+        raise ConfigError("url", shown, "a slash inside the virtual host is written %2F")
+    options = _options(parts.query, shown)
+    return Uri(
+        hosts=tuple(_host(place, 5671 if tls else 5672, shown) for place in places.split(",")),
+        username=unquote(username) if credentials else "guest",
+        password=unquote(password) if credentials else "guest",
+        vhost=vhost,
+        tls=tls,
+        heartbeat=_number(options, "heartbeat", shown),
+        timeout=(_number(options, "connection_timeout", shown) or 5000) / 1000,
+        mechanism=_choice(options, "auth_mechanism", ("plain", "external"), "plain", shown).upper(),
+        cafile=options.get("cacertfile"),
+        certfile=options.get("certfile"),
+        keyfile=options.get("keyfile"),
+        verify=_choice(options, "verify", ("verify_peer", "verify_none"), "verify_peer", shown)
+        == "verify_peer",
+        server_name=options.get("server_name_indication"),
+    )
+
+
+def _host(place: str, default_port: int, shown: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]]*))(?::(\d+))?", place)
+    if match is None:
+        raise ConfigError("url", shown, f"{place!r} is not host, host:port or [ipv6]:port")
+    port = int(match[3]) if match[3] else default_port
+    if not 0 < port < 65536:
+        raise ConfigError("url", shown, f"{port} is not a port")
+    return unquote(match[1] or match[2]) or "localhost", port
+
+
+def _options(query: str, shown: str) -> dict[str, str]:
+    found = dict(parse_qsl(query, keep_blank_values=True))
+    for name in found:
+        if name not in _QUERY:
+            raise ConfigError("url", shown, f"{name!r} is not known; known are {', '.join(_QUERY)}")
+    return found
+
+
+def _number(options: dict[str, str], name: str, shown: str) -> int | None:
+    value = options.get(name)
+    if value is None:
+        return None
+    if not value.isdecimal() or int(value) > 65535:
+        raise ConfigError("url", shown, f"{name}={value!r} must be a whole number up to 65535")
+    return int(value)
+
+
+def _choice(options: dict[str, str], name: str, allowed: tuple[str, ...], default: str, shown: str) -> str:
+    value = options.get(name, default).lower()
+    if value not in allowed:
+        raise ConfigError("url", shown, f"{name}={value!r} must be one of {', '.join(allowed)}")
+    return value

@@ -1,0 +1,427 @@
+"""AMQP 0-9-1 between bytes and events. No I/O.
+
+The law: the events depend on the bytes alone, never on how they were split. A delivery is three frames
+(method, header, body), and when all three lie in one buffer they go straight into columns; everything else
+takes the frame-by-frame path, which gives the same columns. pamqp decodes what is neither delivery nor confirm.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
+from pamqp import frame as pamqp_frame
+from pamqp.base import Frame as Method
+from pamqp.commands import Basic
+
+from leash.amqp.properties import NONE, Properties, encode_properties, short_string
+from leash.errors import ConfigError, ProtocolError
+
+M = TypeVar("M", bound=Method)
+
+PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+FRAME_MAX = 131072  # what RabbitMQ offers by default
+MAX_BODY = 512 * 1024 * 1024  # RabbitMQ's own hard limit for a message
+
+_METHOD, _HEADER, _BODY, _HEARTBEAT = 1, 2, 3, 8
+_END = 0xCE
+_DELIVER = 0x003C003C
+_ACK, _NACK = 0x003C0050, 0x003C0078
+_frame_head = struct.Struct(">BHI").unpack_from
+_method_head = struct.Struct(">BHII").unpack_from
+_tag_flag = struct.Struct(">QB").unpack_from
+_content_head = struct.Struct(">BHIHHQ").unpack_from
+_ADDRESSES = 4096  # how many (exchange, routing key) pairs are remembered decoded
+
+
+class Deliveries:
+    """Messages of one consumer, as columns of equal length, in the order of arrival."""
+
+    __slots__ = (
+        "bodies",
+        "channel",
+        "consumer_tag",
+        "exchanges",
+        "properties",
+        "redelivered",
+        "routing_keys",
+        "tags",
+    )
+
+    def __init__(self, channel: int, consumer_tag: str) -> None:
+        self.channel = channel
+        self.consumer_tag = consumer_tag
+        self.tags: list[int] = []
+        self.redelivered: list[bool] = []
+        self.exchanges: list[str] = []
+        self.routing_keys: list[str] = []
+        self.properties: list[bytes] = []
+        self.bodies: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self.tags)
+
+    def __repr__(self) -> str:
+        return f"<Deliveries {len(self)} for {self.consumer_tag!r} on channel {self.channel}>"
+
+
+class MethodEvent(NamedTuple):
+    """A method without content."""
+
+    channel: int
+    method: Method
+
+
+class ContentEvent(NamedTuple):
+    """A method with content that is not a delivery: basic.return or basic.get-ok."""
+
+    channel: int
+    method: Method
+    properties: bytes
+    body: bytes
+
+
+class Confirm(NamedTuple):
+    """The broker took (or refused) what we published, up to a delivery tag."""
+
+    channel: int
+    tag: int
+    multiple: bool
+    ok: bool
+
+
+Event = Deliveries | MethodEvent | ContentEvent | Confirm
+
+
+class _Content:
+    """What has come so far of a method with content, on one channel."""
+
+    __slots__ = ("have", "method", "parts", "properties", "size")
+
+    def __init__(self, method: bytes) -> None:
+        self.method = method
+        self.properties: bytes | None = None
+        self.size = 0
+        self.have = 0
+        self.parts: list[bytes] = []
+
+
+class Decoder:
+    """Bytes in, events out."""
+
+    def __init__(self, frame_max: int = FRAME_MAX) -> None:
+        self.frame_max = frame_max
+        self._chunks: list[bytes] = []
+        self._have = 0
+        self._need = 8
+        self._contents: dict[int, _Content] = {}
+        self._addresses: dict[bytes, tuple[str, str]] = {}
+
+    def feed(self, data: bytes) -> list[Event]:
+        """All that these bytes complete. After a ProtocolError the decoder is of no more use."""
+        self._have += len(data)
+        if self._chunks or self._have < self._need:
+            self._chunks.append(data)
+            if self._have < self._need:
+                return []
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        try:
+            return self._decode(data)
+        except (IndexError, struct.error) as error:
+            raise ProtocolError("a frame is shorter than what it says it holds") from error
+
+    def _decode(self, data: bytes) -> list[Event]:
+        events: list[Event] = []
+        filling: dict[int, Deliveries] = {}
+        addresses = self._addresses
+        frame_max = self.frame_max
+        end = len(data)
+        pos = 0
+        need = 8
+        last_key: tuple[int, bytes] | None = None
+        while end - pos >= 8:
+            kind, channel, size = _frame_head(data, pos)
+            stop = pos + 7 + size
+            if size > frame_max or kind not in (_METHOD, _HEADER, _BODY, _HEARTBEAT):
+                raise _bad_frame(data, pos, kind, size, frame_max)
+            if stop >= end:
+                need = stop + 1 - pos
+                break
+            if data[stop] != _END:
+                raise ProtocolError(f"frame end is {data[stop]:#04x}, not 0xce")
+
+            if kind == _METHOD and size > 4 and _method_head(data, pos)[3] == _DELIVER:
+                if channel in self._contents or not channel:
+                    raise ProtocolError(
+                        f"basic.deliver in the middle of another message on channel {channel}"
+                    )
+                # The whole message in this buffer: no state, no frame objects.
+                at = stop + 1
+                if end - at >= 22:
+                    kind2, channel2, size2, class_id, _, body_size = _content_head(data, at)
+                    head_end = at + 7 + size2
+                    body_at = head_end + 1
+                    body_stop = body_at + 7 + body_size if body_size else head_end
+                    if (
+                        body_stop < end
+                        and kind2 == _HEADER
+                        and channel2 == channel
+                        and class_id == 60
+                        and 14 <= size2 <= frame_max
+                        and data[head_end] == _END
+                        and (
+                            not body_size
+                            or (
+                                data[body_stop] == _END
+                                and body_size <= frame_max
+                                and _frame_head(data, body_at) == (_BODY, channel, body_size)
+                            )
+                        )
+                    ):
+                        tag_end = pos + 12 + data[pos + 11]
+                        key = (channel, data[pos + 12 : tag_end])
+                        if key != last_key:
+                            batch = _batch(events, filling, *key)
+                            last_key = key
+                            add_tag, add_flag = batch.tags.append, batch.redelivered.append
+                            add_exchange, add_routing = batch.exchanges.append, batch.routing_keys.append
+                            add_properties, add_body = batch.properties.append, batch.bodies.append
+                        delivery_tag, redelivered = _tag_flag(data, tag_end)
+                        raw = data[tag_end + 9 : stop]
+                        address = addresses.get(raw)
+                        if address is None:
+                            address = self._address(raw)
+                        add_tag(delivery_tag)
+                        add_flag(redelivered != 0)
+                        add_exchange(address[0])
+                        add_routing(address[1])
+                        add_properties(data[at + 19 : head_end])
+                        add_body(data[body_at + 7 : body_stop] if body_size else b"")
+                        pos = body_stop + 1
+                        continue
+
+            last_key = None
+            if kind != _HEARTBEAT:
+                self._frame(kind, channel, data[pos + 7 : stop], events, filling)
+            elif size:
+                raise ProtocolError("a heartbeat with a payload")
+            pos = stop + 1
+        self._need = need
+        self._have = end - pos
+        if pos < end:
+            self._chunks.append(data[pos:])
+        return events
+
+    def _frame(
+        self, kind: int, channel: int, payload: bytes, events: list[Event], filling: dict[int, Deliveries]
+    ) -> None:
+        """One frame, the long way."""
+        content = self._contents.get(channel)
+        if kind == _METHOD:
+            if content is not None:
+                raise ProtocolError(f"a method in the middle of a message on channel {channel}")
+            index = int.from_bytes(payload[:4], "big")
+            if index in _CONTENT_METHODS:
+                if not channel:
+                    raise ProtocolError("a message on channel 0")
+                self._contents[channel] = _Content(payload)
+                return
+            filling.pop(channel, None)  # what comes after this method is a batch of its own
+            if index in (_ACK, _NACK):
+                tag, flags = _tag_flag(payload, 4)
+                events.append(Confirm(channel, tag, bool(flags & 1), index == _ACK))
+            else:
+                events.append(MethodEvent(channel, _method(payload)))
+            return
+        if content is None:
+            raise ProtocolError(f"a content frame without its method on channel {channel}")
+        if kind == _HEADER:
+            if content.properties is not None or len(payload) < 14 or payload[:2] != b"\x00\x3c":
+                raise ProtocolError("a content header that is not one of a basic message")
+            content.size = int.from_bytes(payload[4:12], "big")
+            if content.size > MAX_BODY:
+                raise ProtocolError(f"a message of {content.size} bytes; RabbitMQ allows {MAX_BODY}")
+            content.properties = payload[12:]
+        else:
+            if content.properties is None or not payload or content.have + len(payload) > content.size:
+                raise ProtocolError("a body frame that its header did not announce")
+            content.parts.append(payload)
+            content.have += len(payload)
+        if content.have == content.size:
+            del self._contents[channel]
+            self._complete(channel, content, events, filling)
+
+    def _complete(
+        self, channel: int, content: _Content, events: list[Event], filling: dict[int, Deliveries]
+    ) -> None:
+        payload = content.method
+        body = b"".join(content.parts)
+        assert content.properties is not None
+        if int.from_bytes(payload[:4], "big") != _DELIVER:
+            filling.pop(channel, None)
+            events.append(ContentEvent(channel, _method(payload), content.properties, body))
+            return
+        tag_end = 5 + payload[4]
+        batch = _batch(events, filling, channel, payload[5:tag_end])
+        delivery_tag, redelivered = _tag_flag(payload, tag_end)
+        exchange, routing_key = self._address(payload[tag_end + 9 :])
+        batch.tags.append(delivery_tag)
+        batch.redelivered.append(redelivered != 0)
+        batch.exchanges.append(exchange)
+        batch.routing_keys.append(routing_key)
+        batch.properties.append(content.properties)
+        batch.bodies.append(body)
+
+    def _address(self, raw: bytes) -> tuple[str, str]:
+        known = self._addresses.get(raw)
+        if known is not None:
+            return known
+        at = 1 + raw[0]
+        if len(raw) != at + 1 + raw[at]:
+            raise ProtocolError("basic.deliver with a malformed exchange or routing key")
+        address = (
+            raw[1:at].decode("utf-8", "surrogateescape"),
+            raw[at + 1 :].decode("utf-8", "surrogateescape"),
+        )
+        if len(self._addresses) >= _ADDRESSES:
+            self._addresses.clear()
+        self._addresses[raw] = address
+        return address
+
+
+_CONTENT_METHODS = (_DELIVER, Basic.Return.index, Basic.GetOk.index)
+
+
+def _batch(
+    events: list[Event], filling: dict[int, Deliveries], channel: int, consumer_tag: bytes
+) -> Deliveries:
+    """The columns that this consumer's next message goes into."""
+    name = consumer_tag.decode("utf-8", "surrogateescape")
+    batch = filling.get(channel)
+    if batch is None or batch.consumer_tag != name:
+        batch = filling[channel] = Deliveries(channel, name)
+        events.append(batch)
+    return batch
+
+
+def _method(payload: bytes) -> Method:
+    try:
+        method = pamqp_frame._unmarshal_method_frame(payload)
+    except Exception as error:  # pamqp lets several kinds through on malformed input
+        raise ProtocolError(f"malformed method: {type(error).__name__}") from error
+    return method
+
+
+def _bad_frame(data: bytes, pos: int, kind: int, size: int, frame_max: int) -> ProtocolError:
+    if data[pos : pos + 4] == b"AMQP":
+        version = ".".join(str(octet) for octet in data[pos + 5 : pos + 8])
+        return ProtocolError(f"the broker asks for AMQP {version}; this client speaks 0-9-1")
+    if kind not in (_METHOD, _HEADER, _BODY, _HEARTBEAT):
+        return ProtocolError(f"{kind} is not a type of frame: this is not AMQP 0-9-1")
+    return ProtocolError(f"a frame of {size} bytes; {frame_max} were agreed")
+
+
+# --- encoding ---
+
+
+class Outgoing(NamedTuple):
+    """A message to publish."""
+
+    body: bytes
+    exchange: str = ""
+    routing_key: str = ""
+    properties: Properties | bytes | None = None
+    mandatory: bool = False
+
+
+_pack_frame = struct.Struct(">BHI").pack
+_pack_content = struct.Struct(">BHIHHQ").pack
+_pack_settle = struct.Struct(">BHIIQBB").pack
+
+
+def unchecked(kind: type[M]) -> type[M]:
+    """A method class without pamqp's own limits on names: RabbitMQ allows any UTF-8 of up to 255 bytes."""
+    return type(kind.__name__, (kind,), {"validate": lambda _: None})
+
+
+def method(channel: int, value: Method) -> bytes:
+    """Any method that carries no content."""
+    try:
+        return pamqp_frame.marshal(value, channel)
+    except (TypeError, ValueError, struct.error) as error:
+        raise ConfigError(value.name, _shown(value), f"arguments that AMQP can carry ({error})") from error
+
+
+def ack(channel: int, tag: int, multiple: bool = False) -> bytes:
+    """basic.ack."""
+    return _pack_settle(_METHOD, channel, 13, _ACK, tag, multiple, _END)
+
+
+def nack(channel: int, tag: int, multiple: bool = False, requeue: bool = True) -> bytes:
+    """basic.nack."""
+    return _pack_settle(_METHOD, channel, 13, _NACK, tag, multiple | requeue << 1, _END)
+
+
+def reject(channel: int, tag: int, requeue: bool = True) -> bytes:
+    """basic.reject."""
+    return _pack_settle(_METHOD, channel, 13, 0x003C005A, tag, requeue, _END)
+
+
+class PublishEncoder:
+    """Messages in, one channel's bytes out; what repeats from message to message is encoded once."""
+
+    def __init__(self, channel: int, frame_max: int = FRAME_MAX) -> None:
+        self._channel = channel
+        self._piece = frame_max - 8
+        self._methods: dict[tuple[str, str, bool], bytes] = {}
+
+    def encode(self, messages: Iterable[Outgoing], out: list[bytes]) -> None:
+        """Append the pieces of every message to `out`."""
+        channel, piece = self._channel, self._piece
+        methods = self._methods
+        add = out.append
+        for body, exchange, routing_key, properties, mandatory in messages:
+            head = methods.get((exchange, routing_key, mandatory))
+            if head is None:
+                head = self._method(exchange, routing_key, mandatory)
+            if properties is None:
+                props = NONE
+            else:
+                props = properties if isinstance(properties, bytes) else encode_properties(properties)
+            size = len(body)
+            add(head)
+            add(_pack_content(_HEADER, channel, 12 + len(props), 60, 0, size))
+            add(props)
+            if size <= piece:
+                if size:
+                    add(b"\xce" + _pack_frame(_BODY, channel, size))
+                    add(body)
+            else:
+                for at in range(0, size, piece):
+                    part = body[at : at + piece]
+                    add(b"\xce" + _pack_frame(_BODY, channel, len(part)))
+                    add(part)
+            add(b"\xce")
+
+    def _method(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
+        payload = b"".join(
+            [
+                b"\x00\x3c\x00\x28\x00\x00",
+                short_string("exchange", exchange),
+                short_string("routing_key", routing_key),
+                b"\x01" if mandatory else b"\x00",
+            ]
+        )
+        encoded = _pack_frame(_METHOD, self._channel, len(payload)) + payload + b"\xce"
+        if len(self._methods) >= _ADDRESSES:
+            self._methods.clear()
+        self._methods[exchange, routing_key, mandatory] = encoded
+        return encoded
+
+
+def _shown(value: Method) -> str:
+    """The method's arguments for an error, without those that may hold a secret."""
+    return ", ".join(f"{name}={got!r}" for name, got in value if name not in ("response", "arguments"))
