@@ -25,7 +25,7 @@ _CHUNK_BYTES = 1 << 18
 
 
 class Publisher:
-    """A channel in confirm mode. Use a connection of its own: an alarm blocks a publishing connection whole."""
+    """A channel in confirm mode. Give it a connection of its own: an alarm blocks all that publish on one."""
 
     def __init__(self, connection: Connection, *, in_flight: int = 10_000, timeout: float = 60.0) -> None:
         if in_flight < 1:

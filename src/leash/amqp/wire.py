@@ -2,7 +2,7 @@
 
 The law: the events depend on the bytes alone, never on how they were split. A delivery is three frames
 (method, header, body), and when all three lie in one buffer they go straight into columns; everything else
-takes the frame-by-frame path, which gives the same columns. pamqp decodes what is neither delivery nor confirm.
+takes the frame-by-frame path, which gives the same columns. pamqp decodes all but deliveries and confirms.
 """
 
 from __future__ import annotations

@@ -1,0 +1,60 @@
+"""RabbitMQ's management plugin over HTTP: what AMQP cannot ask (virtual hosts, policies, bindings)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import quote
+
+from leash.amqp.uri import parse
+from leash.errors import BrokerError
+
+
+class Management:
+    """The plugin at a base URL, asked as one user."""
+
+    def __init__(self, url: str, user: str, password: str) -> None:
+        self._url = url.rstrip("/")
+        self._user = user
+        self._authorization = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    def __repr__(self) -> str:
+        return f"<Management {self._url}>"
+
+    @classmethod
+    def beside(cls, uri: str) -> Management:
+        """The one that belongs to a broker: at LEASH_MANAGEMENT_URL, or on port 15672 of its first host."""
+        place = parse(uri)
+        url = os.environ.get("LEASH_MANAGEMENT_URL") or f"http://{place.hosts[0][0]}:15672"
+        return cls(url, place.username, place.password)
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """`ask("GET", "/api/overview")`."""
+        request = urllib.request.Request(  # noqa: S310  (the user's own URL)
+            self._url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": self._authorization, "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+                raw = answer.read()
+        except (urllib.error.URLError, OSError) as error:
+            raise BrokerError(
+                f"the management plugin at {self._url} refused {method} {path}: {error}"
+            ) from error
+        return json.loads(raw) if raw else None
+
+    def add_vhost(self, name: str) -> None:
+        """Make a virtual host and let this user do everything in it."""
+        self.ask("PUT", f"/api/vhosts/{quote(name, safe='')}")
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        self.ask("PUT", f"/api/permissions/{quote(name, safe='')}/{quote(self._user, safe='')}", everything)
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host with all that is in it."""
+        self.ask("DELETE", f"/api/vhosts/{quote(name, safe='')}")

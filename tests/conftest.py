@@ -1,0 +1,105 @@
+"""One private node per test run, a virtual host per test."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import trustme
+
+from leash.amqp import Channel, Connection, connect
+from leash.amqp.uri import parse
+from leash.broker import Broker, own_uri
+from leash.management import Management
+
+
+class Tls(NamedTuple):
+    """A certificate authority, a server it vouches for, a client, and an authority that nobody knows."""
+
+    port: int
+    ca: Path
+    other_ca: Path
+    client_cert: Path
+
+
+@pytest.fixture(scope="session")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    """Certificates for the node of this run."""
+    folder = tmp_path_factory.mktemp("tls")
+    ca, other = trustme.CA(), trustme.CA()
+    server = ca.issue_cert("localhost", "127.0.0.1")
+    server.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+    client = ca.issue_cert(common_name="leash", identity="leash@example.org")
+    client.private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
+    ca.cert_pem.write_to_path(folder / "ca.pem")
+    other.cert_pem.write_to_path(folder / "other.pem")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return Tls(port, folder / "ca.pem", folder / "other.pem", folder / "client.pem")
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory, tls: Tls) -> Iterator[Broker]:
+    """A node of our own, which may be killed; a test that does must leave it running."""
+    if own_uri():
+        pytest.skip("LEASH_URI is set, and this test needs a node that it may kill")
+    server = str(tls.ca.with_name("server.pem"))
+    node = Broker(
+        tmp_path_factory.mktemp("broker"),
+        {
+            "listeners.ssl.1": f"127.0.0.1:{tls.port}",
+            "ssl_options.cacertfile": str(tls.ca),
+            "ssl_options.certfile": server,
+            "ssl_options.keyfile": server,
+            "ssl_options.verify": "verify_peer",
+            "ssl_options.fail_if_no_peer_cert": "false",
+            "ssl_cert_login_from": "common_name",
+            "auth_mechanisms.1": "PLAIN",
+            "auth_mechanisms.2": "EXTERNAL",
+        },
+        plugins=["auth_mechanism_ssl"],
+    )
+    node.start()
+    yield node
+    node.stop(purge=True)
+
+
+@pytest.fixture
+def uri(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URI of a fresh virtual host."""
+    name = f"{request.node.name[:60]}-{secrets.token_hex(3)}"
+    own = own_uri()
+    if own:
+        from dataclasses import replace
+
+        management = Management.beside(own)
+        place = replace(parse(own), vhost=name).reveal()
+        management.add_vhost(name)
+    else:
+        node: Broker = request.getfixturevalue("broker")
+        node.start()
+        management = node.management
+        management.add_vhost(name)
+        place = node.uri_of(name)
+    yield place
+    if not own:
+        node.start()
+    management.delete_vhost(name)
+
+
+@pytest.fixture
+def connection(uri: str) -> Iterator[Connection]:
+    """A connection to the test's virtual host."""
+    with connect(uri, name="tests") as opened:
+        yield opened
+
+
+@pytest.fixture
+def channel(connection: Connection) -> Channel:
+    """A channel on it."""
+    return connection.channel()
