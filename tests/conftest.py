@@ -33,7 +33,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     ca, other = trustme.CA(), trustme.CA()
     server = ca.issue_cert("localhost", "127.0.0.1")
     server.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
-    client = ca.issue_cert(common_name="leash", identity="leash@example.org")
+    client = ca.issue_cert("leash@example.org", common_name="leash")
     client.private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
     ca.cert_pem.write_to_path(folder / "ca.pem")
     other.cert_pem.write_to_path(folder / "other.pem")

@@ -1,8 +1,8 @@
 """A private RabbitMQ node, for the demo, the lab, tests and trying things out.
 
-The law: nothing of it is reachable from outside this machine or left behind. Every listener, the distribution
-port and epmd bind to loopback; the password is random and in place before the first start, so that guest never
-exists; `stop` ends every process of the node, by id.
+The law: nothing of it can be reached from outside this machine, and nothing is left behind. Every listener,
+the distribution port and epmd bind to loopback; the password is random and in place before the first start,
+so that guest never exists; `stop` ends every process of the node, by id.
 """
 
 from __future__ import annotations
@@ -285,13 +285,13 @@ class _PortTaken(BrokerError):
 
 
 def _home() -> Path:
-    """The folder of RabbitMQ's own scripts: the wrappers on the PATH drop the environment when run by root."""
+    """RabbitMQ's own scripts: the wrappers on the PATH drop the environment when run by root."""
     for folder in [os.environ.get("RABBITMQ_SCRIPTS"), *_HOMES]:
         if folder and (Path(folder) / "rabbitmq-server").exists():
             return Path(folder)
     raise BrokerError(
         "RabbitMQ is not installed: get the package rabbitmq-server (Debian, Ubuntu: apt-get install "
-        "rabbitmq-server), or set RABBITMQ_SCRIPTS to the folder of its scripts, or LEASH_URI to a broker you have"
+        "rabbitmq-server), or set RABBITMQ_SCRIPTS to its scripts' folder, or LEASH_URI to a broker you have"
     )
 
 
