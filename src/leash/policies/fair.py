@@ -1,0 +1,275 @@
+"""Which lane next, and how a batch is shared out: surplus round robin with charging after the fact.
+
+What work costs is known when it is done. So a lane is served while its balance is above 0, is charged an
+estimate when it is picked and the difference when the work is settled, and carries a debt into the next
+rounds. While lanes have work, none gets more than 1 + (Max - 1) / quantum rounds ahead of another, Max
+being the largest cost. A pick takes constant time while quanta are not far below costs; else it walks over
+the lanes in debt.
+
+    rounds.py       whose turn it is within a tier; held rounds
+    bulk.py         the same for a whole batch
+    tiers.py        which tier
+    fair_state.py   carrying on in another process
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from leash.errors import ConfigError
+from leash.policies import fair_state
+from leash.policies import tiers as strict
+from leash.policies.bulk import share_out
+from leash.policies.exact import whole
+from leash.policies.rounds import Lane, Rounds, Ticket
+
+__all__ = ["DeficitRoundRobin", "Ticket"]
+
+
+class DeficitRoundRobin:
+    """Lanes with a quantum each. `tiers` ranks them (0, the highest, unless given); `guaranteed` maps a
+    tier to the percentage of all services that it gets whatever the higher ones want.
+    """
+
+    __slots__ = ("_guarantees", "_lanes", "_tiers")
+
+    def __init__(
+        self,
+        quanta: Mapping[str, int] | Iterable[tuple[str, int]],
+        *,
+        tiers: Mapping[str, int] | None = None,
+        guaranteed: Mapping[int, int] | None = None,
+    ) -> None:
+        self._lanes: dict[str, Lane] = {}
+        self._tiers: list[Rounds] = []
+        self._guarantees = bool(guaranteed)
+        ranks = dict(tiers or {})
+        try:
+            pairs = list(quanta.items()) if isinstance(quanta, Mapping) else [(name, q) for name, q in quanta]
+        except (TypeError, ValueError):
+            raise ConfigError("quanta", quanta, "a mapping of lanes to quanta, or pairs of them") from None
+        for name, quantum in pairs:
+            self.add_lane(name, quantum, ranks.pop(name, 0))
+        for name in ranks:
+            raise ConfigError("tiers", name, f"only lanes that have a quantum: {self._names()}")
+        for tier, share in (guaranteed or {}).items():
+            self._rounds(tier).share = whole("guaranteed", share, 1, 100)
+        if sum(rounds.share for rounds in self._tiers) > 100:
+            raise ConfigError("guaranteed", guaranteed, "percentages that add up to at most 100")
+
+    # The lanes
+
+    def add_lane(self, lane: str, quantum: int, tier: int = 0) -> None:
+        if lane in self._lanes:
+            raise ConfigError("lane", lane, "each lane once; set_quantum changes one that exists")
+        self._lanes[lane] = Lane(lane, whole("quantum", quantum, 1), self._rounds(tier))
+
+    def remove_lane(self, lane: str) -> None:
+        """Forget it, its visible messages and its debt; settle what is under way first."""
+        account = self._lane(lane)
+        account.rounds.leave(account)
+        del self._lanes[lane]
+
+    def set_quantum(self, lane: str, quantum: int) -> None:
+        """From its next turn on."""
+        account, quantum = self._lane(lane), whole("quantum", quantum, 1)
+        account.balance = account.rounds.balance(account)  # rounds that went by count at the old quantum
+        account.round = max(account.round, account.rounds.round - 1)
+        account.quantum = quantum
+
+    @property
+    def quanta(self) -> dict[str, int]:
+        return {name: lane.quantum for name, lane in self._lanes.items()}
+
+    @property
+    def held(self) -> list[str]:
+        """The lanes that their round waits for: known to have work, none of it here."""
+        return [name for rounds in self._tiers for name in rounds.held]
+
+    def balance(self, lane: str) -> int:
+        account = self._lane(lane)
+        return account.rounds.balance(account)
+
+    def visible(self, lane: str) -> int:
+        return self._lane(lane).visible
+
+    def standing(self, tier: int = 0) -> dict[str, int]:
+        """What each waiting lane of a tier got of the round under way: where a certificate starts."""
+        return next((rounds.standing() for rounds in self._tiers if rounds.tier == tier), {})
+
+    # One by one
+
+    def offer(self, lane: str, n: int = 1) -> None:
+        """`n` messages became visible."""
+        account = self._lanes.get(lane) or self._lane(lane)
+        if n.__class__ is not int or n < 0:
+            n = whole("n", n, 0)
+        account.visible += n
+        if account.expected:
+            account.expected = max(0, account.expected - n)
+        if n and not account.listed and not account.blocked:
+            account.rounds.join(account)
+
+    def expect(self, lane: str, n: int) -> None:
+        """`n` more are known to be on their way; what is offered from now on counts against them.
+
+        A lane that expects some waits although it has nothing: when it is its turn, it is held. The others
+        finish the round, but no new one begins until messages came, or until expect(lane, 0) gives it up.
+        """
+        account = self._lane(lane)
+        account.expected = whole("n", n, 0)
+        if account.expected and account.idle and not account.blocked:
+            account.rounds.join(account)
+        elif not account.expected and lane in account.rounds.held:
+            account.rounds.park(account)
+
+    def block(self, lane: str) -> None:
+        """It may not be served for now: it sits out, and collects nothing."""
+        account = self._lane(lane)
+        account.blocked = True
+        if lane in account.rounds.held:
+            account.rounds.park(account)
+
+    def unblock(self, lane: str) -> None:
+        account = self._lane(lane)
+        account.blocked = False
+        if account.idle and (account.visible or account.expected):
+            account.rounds.join(account)
+
+    def pick(
+        self, eligible: Callable[[str], bool] | None = None, cost: Callable[[str], int] | None = None
+    ) -> Ticket | None:
+        """Whom to serve one message now, if anybody. `cost(lane)` is asked for the estimate, 1 otherwise.
+
+        Lanes that are not `eligible` keep their place and what they have for the next time. They are asked
+        one by one, so for a condition that lasts `block` is cheaper.
+        """
+        lane = self._next(eligible)
+        if lane is None:
+            return None
+        if cost is None:
+            lane.visible -= 1
+            lane.balance -= 1
+            return lane.ticket
+        estimate = cost(lane.name)
+        if estimate.__class__ is not int or estimate < 0:
+            estimate = whole("cost", estimate, 0)
+        lane.visible -= 1
+        lane.balance -= estimate
+        return Ticket(lane.name, estimate)
+
+    def take(self, limit: int, eligible: Callable[[str], bool] | None = None) -> Ticket | None:
+        """As many picks at an estimate of 1 as are one lane's in a row, up to `limit`, on one ticket."""
+        limit = whole("limit", limit, 1)
+        lane = self._next(eligible)
+        if lane is None:
+            return None
+        taken = 1 if self._guarantees else min(limit, lane.visible, lane.balance)
+        lane.visible -= taken
+        lane.balance -= taken
+        return Ticket(lane.name, taken)
+
+    def _next(self, eligible: Callable[[str], bool] | None) -> Lane | None:
+        for rounds in strict.in_order(self._tiers) if self._guarantees else self._tiers:
+            lane = rounds.next(eligible)
+            if lane is not None:
+                if self._guarantees:
+                    strict.served(self._tiers, rounds)
+                return lane
+        return None
+
+    def settle(self, ticket: Ticket, cost: int | None = None, *, dry: bool | None = None) -> None:
+        """Charge what the work really cost, failed or not; by default the estimate was right.
+
+        What was not spent goes back to the lane, but a lane without work has no surplus. dry=True says that
+        it ran out of work, dry=False that it did not and was only cut short, by an error or a deadline.
+        Unless told, an idle lane is dry, and so is a ticket for several of which nothing came.
+        """
+        try:
+            name, estimate = ticket
+        except TypeError:
+            raise ConfigError("ticket", ticket, "a Ticket(lane, estimate), as pick gives it") from None
+        lane = self._lanes.get(name) or self._lane(name)
+        if estimate.__class__ is not int or estimate < 0:
+            estimate = whole("estimate", estimate, 0)
+        if cost is None:
+            cost = estimate
+        elif cost.__class__ is not int or cost < 0:
+            cost = whole("cost", cost, 0)
+        if cost != estimate:
+            lane.balance += estimate - cost
+            if dry is None and cost < estimate:
+                dry = lane.idle or (cost == 0 and estimate > 1)
+        if dry and lane.balance > 0:
+            lane.balance = 0
+
+    # In bulk
+
+    def plan(self, backlog: Mapping[str, int], budget: int) -> Counter[str]:
+        """What each lane may take of a batch: exactly what `budget` picks would give, settled at 1 each.
+
+        The backlog is all there is: it replaces what was visible, nothing else is expected, and what is not
+        granted stays visible.
+        """
+        budget = whole("budget", budget, 0)
+        for name, n in backlog.items():
+            if name not in self._lanes or n.__class__ is not int or n < 0:
+                self._lane(name, "backlog")
+                whole("backlog", n, 0)
+        for name, lane in self._lanes.items():
+            lane.visible = int(backlog.get(name, 0))
+            lane.expected = 0
+            if not lane.listed and ((lane.visible and not lane.blocked) or name in lane.rounds.held):
+                lane.rounds.join(lane)
+        grants: dict[str, int] = {}
+        if self._guarantees:
+            self._plan_tiers(budget, grants)
+        else:
+            for rounds in self._tiers:
+                if budget:
+                    budget = share_out(rounds, budget, grants)
+        return Counter({name: grants[name] for name in self._lanes if name in grants})
+
+    def _plan_tiers(self, budget: int, grants: dict[str, int]) -> None:
+        waiting = [sum(lane.visible for lane in rounds.turns if not lane.blocked) for rounds in self._tiers]
+        parts, last = strict.split(self._tiers, waiting, budget)
+        for i, rounds in enumerate(self._tiers):
+            share_out(rounds, parts[i], grants)
+            if i != last and budget:
+                rounds.ready()
+        if sum(parts) < budget:
+            strict.in_order(self._tiers)
+
+    # Carrying on elsewhere
+
+    def state(self) -> dict[str, Any]:
+        """Balances, rounds and the order of turns as plain JSON; not what is visible, expected or blocked."""
+        return fair_state.save(self._tiers, self._lanes)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state. Lanes that are gone are left out; new ones, or in a new tier, start afresh."""
+        fair_state.load(state, self._tiers, self._lanes)
+
+    # Looking up
+
+    def _lane(self, name: str, argument: str = "lane") -> Lane:
+        lane = self._lanes.get(name)
+        if lane is None:
+            raise ConfigError(argument, name, f"one of {self._names()}")
+        return lane
+
+    def _names(self) -> str:
+        names = [repr(name) for name in self._lanes]
+        return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+    def _rounds(self, tier: int) -> Rounds:
+        """The tier's rounds, made when first asked for; the list stays sorted, the highest tier first."""
+        tier = whole("tier", tier, 0)
+        for rounds in self._tiers:
+            if rounds.tier == tier:
+                return rounds
+        rounds = Rounds(tier)
+        self._tiers = sorted([*self._tiers, rounds], key=lambda rounds: rounds.tier)
+        return rounds

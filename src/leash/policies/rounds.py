@@ -1,0 +1,180 @@
+"""Whose turn it is among the lanes of one tier: served while its balance is above 0, charged afterwards.
+
+A round gives every waiting lane one turn, and a turn adds one quantum to the balance. Rounds are numbered,
+and a lane remembers the last one that it had a turn in. From that alone follow the rules that are easy to
+get wrong: a round ends when the lane in front already had its turn in it; a lane that was away owes one
+quantum less for every round that it went without, and never gains by it. Lanes without work are in no list,
+so they cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Ticket(NamedTuple):
+    """Leave to serve a lane, and what it was charged for it."""
+
+    lane: str
+    estimate: int = 1
+
+
+class Lane:
+    """One lane's account. It is listed while it waits for turns, held while its round waits, else idle."""
+
+    __slots__ = (
+        "balance",
+        "blocked",
+        "expected",
+        "granted",
+        "listed",
+        "name",
+        "quantum",
+        "round",
+        "rounds",
+        "ticket",
+        "visible",
+    )
+
+    def __init__(self, name: str, quantum: int, rounds: Rounds) -> None:
+        self.name = name
+        self.quantum = quantum
+        self.rounds = rounds
+        self.ticket = Ticket(name)
+        self.blocked = False
+        self.reset()
+
+    def reset(self) -> None:
+        self.balance = 0
+        self.round = 0  # the last round that it had a turn in
+        self.granted = False  # this turn's quantum is in the balance
+        self.visible = 0  # messages here
+        self.expected = 0  # messages known to be on their way
+        self.listed = False
+
+    @property
+    def idle(self) -> bool:
+        return not self.listed and self.name not in self.rounds.held
+
+
+class Rounds:
+    """The waiting lanes of one tier in the order of their turns; the front one's turn may be under way."""
+
+    __slots__ = ("claim", "held", "round", "share", "tier", "turns")
+
+    def __init__(self, tier: int) -> None:
+        self.tier = tier
+        self.share = 0  # percent of all services that is guaranteed to this tier
+        self.reset()
+
+    def reset(self) -> None:
+        self.claim = 0  # in hundredths of a service
+        self.round = 1
+        self.turns: deque[Lane] = deque()
+        self.held: dict[str, Lane] = {}
+
+    def next(self, eligible: Callable[[str], bool] | None = None) -> Lane | None:
+        """The lane to serve now: left in front, its balance above 0."""
+        turns = self.turns
+        skipped: list[Lane] = []
+        dry = 0
+        try:
+            while turns:
+                lane = turns[0]
+                if lane.blocked or not (lane.visible or lane.expected):
+                    self.park(turns.popleft())
+                    continue
+                if eligible is not None and not eligible(lane.name):
+                    skipped.append(turns.popleft())
+                    continue
+                if not lane.granted and not self.grant(lane):
+                    return None
+                if lane.balance > 0:
+                    if lane.visible:
+                        return lane
+                    self._hold(turns.popleft())
+                    continue
+                lane.granted = False
+                turns.rotate(-1)
+                dry += 1
+                if dry >= len(turns) and not self.held:
+                    self._jump()
+                    dry = 0
+            return None
+        finally:
+            if skipped:
+                turns.extendleft(reversed(skipped))
+
+    def grant(self, lane: Lane) -> bool:
+        """Begin its turn; not if that would begin a round while the last one still waits for somebody."""
+        if lane.round == self.round:
+            if self.held:
+                return False
+            self.round += 1
+        if lane.balance < 0:
+            lane.balance = self.balance(lane)
+        lane.balance += lane.quantum
+        lane.round = self.round
+        lane.granted = True
+        return True
+
+    def balance(self, lane: Lane, at: int = 0) -> int:
+        """What it has by a round (this one): a debt shrinks by a quantum for every round without a turn."""
+        if lane.balance >= 0:
+            return lane.balance
+        missed = (at or self.round) - lane.round - 1
+        return min(0, lane.balance + missed * lane.quantum) if missed > 0 else lane.balance
+
+    def _jump(self) -> None:
+        """All are in debt: pass over the rounds in which they would stay so; their order stays the same."""
+        rounds = min(-lane.balance // lane.quantum for lane in self.turns)
+        if rounds:
+            self.round += rounds
+            for lane in self.turns:
+                lane.round += rounds
+                lane.balance += rounds * lane.quantum
+
+    def _hold(self, lane: Lane) -> None:
+        lane.listed = False
+        self.held[lane.name] = lane
+
+    def join(self, lane: Lane) -> None:
+        """It has work: a lane that its round waited for goes on with its turn, any other one queues up."""
+        lane.listed = True
+        if self.held.pop(lane.name, None) is None:
+            self.turns.append(lane)
+        else:
+            self.turns.appendleft(lane)
+
+    def park(self, lane: Lane) -> None:
+        """It is idle: a surplus is forfeited, a debt stays."""
+        self.held.pop(lane.name, None)
+        lane.listed = lane.granted = False
+        if lane.balance > 0:
+            lane.balance = 0
+
+    def leave(self, lane: Lane) -> None:
+        """Park it now, wherever it is."""
+        if lane.listed:
+            self.turns.remove(lane)
+        self.park(lane)
+
+    def ready(self) -> bool:
+        """Is anybody waiting? Parks those in front who are not."""
+        turns = self.turns
+        while turns and (turns[0].blocked or not (turns[0].visible or turns[0].expected)):
+            self.park(turns.popleft())
+        return bool(turns or self.held)
+
+    def standing(self) -> dict[str, int]:
+        """What each waiting lane got since the last round ended, its debt included."""
+        standing = {}
+        upcoming = self.round
+        for lane in [*self.held.values(), *self.turns]:
+            if lane.round == self.round and not lane.granted:
+                upcoming = self.round + 1  # it had its turn, so those behind it are of the next round too
+            had = 1 if lane.granted else upcoming - self.round
+            standing[lane.name] = had * lane.quantum - self.balance(lane, upcoming)
+        return standing
