@@ -1,0 +1,198 @@
+"""Each client doing the same job in a process of its own: `python -m bench.peers CLIENT JOB`, the job as JSON.
+
+Consuming: acks with `multiple` every half window, on one channel a queue. Publishing: with confirms, in the
+way that each client offers for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to do."""
+
+    uri: str
+    action: str  # consume or publish
+    queues: list[str]
+    window: int
+    count: int
+    size: int = 0
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def leash(job: Job) -> None:
+    from leash.amqp import Outgoing, Publisher, connect
+
+    with connect(job.uri) as connection:
+        if job.action == "publish":
+            with Publisher(connection) as publisher:
+                message = Outgoing(b"x" * job.size, "", job.queues[0])
+                publisher.publish(message for _ in range(job.count))
+            return
+        import queue
+
+        arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        channels = {}
+        for name in job.queues:
+            channel = connection.channel()
+            channel.qos(job.window)
+            channels[channel.number] = (channel, [0])
+            channel.consume(name, deliver=arrived.put)
+        left, half = job.count, max(1, job.window // 2)
+        while left > 0:
+            batch = arrived.get()
+            left -= len(batch)
+            channel, unacked = channels[batch.channel]
+            unacked[0] += len(batch)
+            if unacked[0] >= half or left <= 0:
+                channel.ack(batch.tags[-1], multiple=True)
+                unacked[0] = 0
+
+
+def pika(job: Job) -> None:
+    import pika
+
+    connection = pika.BlockingConnection(pika.URLParameters(job.uri))
+    if job.action == "publish":
+        channel = connection.channel()
+        channel.confirm_delivery()
+        body = b"x" * job.size
+        for _ in range(job.count):
+            channel.basic_publish("", job.queues[0], body)
+        connection.close()
+        return
+    half = max(1, job.window // 2)
+    seen = 0
+    unacked: dict[int, int] = {}
+
+    def deliver(channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
+        nonlocal seen
+        seen += 1
+        number = channel.channel_number
+        unacked[number] = unacked.get(number, 0) + 1
+        if unacked[number] >= half or seen >= job.count:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+            unacked[number] = 0
+
+    for name in job.queues:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=job.window)
+        channel.basic_consume(name, deliver)
+    while seen < job.count:
+        connection.process_data_events(time_limit=1)
+    connection.close()
+
+
+def amqpstorm(job: Job) -> None:
+    from amqpstorm import UriConnection  # type: ignore[attr-defined]
+
+    connection = UriConnection(job.uri)
+    if job.action == "publish":
+        channel = connection.channel()
+        channel.confirm_deliveries()
+        body = b"x" * job.size
+        for _ in range(job.count):
+            channel.basic.publish(body, job.queues[0])
+        connection.close()
+        return
+    half = max(1, job.window // 2)
+    seen = 0
+    unacked = 0
+    channel = connection.channel()
+    channel.basic.qos(job.window)
+
+    def deliver(message: Any) -> None:
+        nonlocal seen, unacked
+        seen += 1
+        unacked += 1
+        if unacked >= half or seen >= job.count:
+            channel.basic.ack(message.delivery_tag, multiple=True)
+            unacked = 0
+
+    for name in job.queues:
+        channel.basic.consume(deliver, name)
+    while seen < job.count:
+        channel.process_data_events()
+    connection.close()
+
+
+def aio_pika(job: Job) -> None:
+    import aio_pika as client
+
+    async def consume() -> None:
+        connection = await client.connect(job.uri)
+        half = max(1, job.window // 2)
+        seen = 0
+        done = asyncio.Event()
+        for name in job.queues:
+            channel = await connection.channel()
+            await channel.set_qos(prefetch_count=job.window)
+            unacked = 0
+
+            async def deliver(message: Any) -> None:
+                nonlocal seen, unacked
+                seen += 1
+                unacked += 1
+                if unacked >= half or seen >= job.count:
+                    await message.ack(multiple=True)
+                    unacked = 0
+                if seen >= job.count:
+                    done.set()
+
+            await (await channel.get_queue(name)).consume(deliver)
+        await done.wait()
+        await connection.close()
+
+    async def publish() -> None:
+        connection = await client.connect(job.uri)
+        channel = await connection.channel(publisher_confirms=True)
+        body = b"x" * job.size
+        left = job.count
+        while left > 0:  # the fastest way it has: a window of publishes awaited together
+            batch = min(left, job.window)
+            exchange = channel.default_exchange
+            await asyncio.gather(
+                *(
+                    exchange.publish(client.Message(body), job.queues[0], mandatory=False)
+                    for _ in range(batch)
+                )
+            )
+            left -= batch
+        await connection.close()
+
+    asyncio.run(publish() if job.action == "publish" else consume())
+
+
+CLIENTS: dict[str, Callable[[Job], None]] = {
+    "leash": leash,
+    "pika": pika,
+    "amqpstorm": amqpstorm,
+    "aio-pika": aio_pika,
+}
+
+
+def main() -> None:
+    job = Job(**json.loads(sys.argv[2]))
+    client = CLIENTS[sys.argv[1]]
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    began = time.perf_counter()
+    client(job)
+    seconds = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(f"{seconds:.6f} {cpu:.6f}")
+
+
+if __name__ == "__main__":
+    main()
