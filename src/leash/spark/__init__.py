@@ -1,0 +1,1 @@
+"""RabbitMQ queues as a replayable Spark source, and a Spark sink that waits for confirms."""

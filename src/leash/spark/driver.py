@@ -1,0 +1,294 @@
+"""The planning side of a source: one per query, in the driver's planner process."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from leash.amqp import Connection, topology
+from leash.errors import AmqpError, LeashError, NotFound
+
+from . import links, run, takeover
+from .files import open_files
+from .guard import Guard
+from .offsets import Plan, Seen, first_plan
+from .plan import Planner, Targets, cut
+from .remember import remember
+from .run import Settled
+from .settings import SourceSettings
+
+log = logging.getLogger(__name__)
+
+_PROBE_EVERY = 0.075  # seconds; Spark asks about 76 times a second when idle
+_CLAIM_EVERY = 30.0
+_PARALLEL = 16
+
+
+class Driver:
+    """Everything here may be lost at any moment: what matters is in the offset or in the staging folder."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+        self._files = open_files(settings.staging_location)
+        self._clock = _clock()
+        self._minted: Plan | None = None
+        self._guard = Guard(settings)
+        self._known: str | None = None
+        self._moved: dict[str, Plan] = {}
+        self._adopt: tuple[list[str], list[str]] = ([], [])
+        self._settled: tuple[str, Settled, Planner] | None = None
+        self._targets: Targets | None = None
+        self._planned: set[int] = set()
+        self._committed = 0
+        self._probed = 0.0
+        self._link: Connection | None = None
+        self._unbroken_since = 0
+        self._ended_at: int | None = None
+        self._stop = threading.Event()
+        self.report: dict[str, Any] | None = None
+
+    # --- Spark's calls ---
+
+    def initial(self) -> Plan:
+        """Spark may ask twice, and must get the same run."""
+        if self._minted is None:
+            self._minted = first_plan()
+        return self._minted
+
+    def latest(self, given: Plan, all_available: bool) -> Plan:
+        """The plan of the next batch, or `given` itself when there is nothing to grant."""
+        start = self._moved.get(given.run, given)
+        if self._known != start.run:
+            start = self._enter(start)
+        self._refuse_async_progress(start)
+        settled, planner = self._settle(start)
+        plan = self._adopted(start, settled) or self._granted(start, settled, planner, all_available)
+        if plan is None:
+            return given
+        self._planned.add(plan.seq)
+        # Spark has taken the plan, or it will ask again from `start`: either way this planner is spent.
+        self._settled = None
+        return plan
+
+    def prepare_available_now(self) -> None:
+        self._targets = Targets(links.patiently(self._ready))
+
+    def commit(self, plan: Plan) -> None:
+        self._committed = plan.seq
+        run.commit(self._files, plan)
+
+    def ended(self) -> None:
+        """Spark reports a trigger's end: that is when the batch was over, whatever the trigger waits for."""
+        if self._ended_at is None:
+            self._ended_at = self._clock()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._link is not None:
+            with suppress(AmqpError):
+                self._link.close()
+
+    # --- start-up ---
+
+    def _enter(self, start: Plan) -> Plan:
+        """The first plan of this process: look at what an earlier one left behind."""
+        links.patiently(lambda: self._guard.check(self._connection()))
+        if self._minted is not None and start.run == self._minted.run:
+            self._adopt = takeover.orphans(self._files, self._settings, start.run)
+            run.begin(self._files, start.run)
+        else:
+            resumed = takeover.resume(self._files, self._settings, start)
+            if resumed.run != start.run:
+                start = self._moved[start.run] = resumed
+                run.begin(self._files, start.run)
+            else:
+                paths = run.sealed_beyond(self._files, start.run, start.seq)
+                self._adopt = ([path for path, _ in paths], [])
+        self._known = start.run
+        run.claim(self._files, start.run)
+        threading.Thread(target=self._keep_claiming, args=(start.run,), daemon=True).start()
+        return start
+
+    def _keep_claiming(self, name: str) -> None:
+        while not self._stop.wait(_CLAIM_EVERY):
+            with suppress(OSError):
+                run.claim(self._files, name)
+
+    def _refuse_async_progress(self, start: Plan) -> None:
+        before = start.seq - 1
+        if before in self._planned and self._committed < before:
+            raise LeashError(
+                "asyncProgressTrackingEnabled cannot be used with this source: Spark would plan batches "
+                "that it "
+                "has not recorded, and a restart would lose them. Leave it off"
+            )
+
+    # --- the batch that ended ---
+
+    def _settle(self, start: Plan) -> tuple[Settled, Planner]:
+        """Cached: while idle, Spark asks many times a second from the same start."""
+        if self._settled is not None and self._settled[0] == start.folder:
+            return self._settled[1:]
+        now = self._clock()
+        planner = Planner(self._settings, start.state, now)
+        settled = Settled((), (), acked=True)
+        if start.seq > 0:
+            with ThreadPoolExecutor(_PARALLEL) as pool:
+                settled = run.settle(self._files, start, pool.map)
+        results = [
+            ((split.queue, split.grant), seal)
+            for split, seal in zip(settled.splits, settled.seals, strict=True)
+            if not split.adopted
+        ]
+        took = None
+        if planner.planned_at is not None:
+            took = (self._ended_at or now) - planner.planned_at
+        rows = planner.settle(results, now, took)
+        if self._targets is not None:
+            self._targets.settle(dict.fromkeys(name for (name, _), _ in results), rows)
+        self._report_settled(start, settled)
+        self._settled = (start.folder, settled, planner)
+        return settled, planner
+
+    def _report_settled(self, start: Plan, settled: Settled) -> None:
+        queues: dict[str, dict[str, Any]] = {}
+        for split, seal in zip(settled.splits, settled.seals, strict=True):
+            entry = queues.setdefault(
+                seal.queue or split.queue, {"granted": 0, "rows": 0, "redelivered": 0, "dropped": 0}
+            )
+            entry["granted"] += split.grant
+            entry["rows"] += seal.rows
+            entry["redelivered"] += seal.redelivered
+            entry["dropped"] += seal.dropped
+        total = sum(entry["rows"] for entry in queues.values())
+        for entry in queues.values():
+            entry["share"] = round(entry["rows"] / total, 4) if total else 0.0
+        self.report = {"batch": start.seq, "queues": queues, "throttled": False}
+
+    # --- the batch to come ---
+
+    def _adopted(self, start: Plan, settled: Settled) -> Plan | None:
+        """What an earlier life sealed comes before anything new."""
+        paths, spent = self._adopt
+        if not paths:
+            return None
+        self._adopt = ([], [])
+        folders = sorted({path.rpartition("/")[0] for path in paths})
+        now = self._clock()
+        doubtful = [Seen(folder, now, 0, kept=True) for folder in folders]
+        return self._next(
+            start, settled, state=start.state, adopted=tuple(paths), seen=doubtful, spent=tuple(spent)
+        )
+
+    def _granted(self, start: Plan, settled: Settled, planner: Planner, all_available: bool) -> Plan | None:
+        grants = self._grants(planner, all_available)
+        if not grants:
+            return None
+        splits = cut(grants, self._settings)
+        queues = tuple(dict.fromkeys(name for name, _ in splits))
+        index = {name: number for number, name in enumerate(queues)}
+        return self._next(
+            start,
+            settled,
+            state=planner.state(),
+            queues=queues,
+            splits=tuple((index[name], grant) for name, grant in splits),
+        )
+
+    def _grants(self, planner: Planner, all_available: bool) -> dict[str, int]:
+        names = [queue.name for queue in self._settings.queues]
+        if self._targets is not None:
+            return self._grants_available_now(planner, self._targets, all_available)
+        throttled = planner.wait(names, self._clock()) > 0
+        if self.report is not None:
+            self.report["throttled"] = throttled
+        if throttled or time.monotonic() - self._probed < _PROBE_EVERY:
+            return {}
+        ready = links.patiently(self._ready)
+        return planner.grants(ready, self._clock(), all_available=all_available)
+
+    def _grants_available_now(
+        self, planner: Planner, targets: Targets, all_available: bool
+    ) -> dict[str, int]:
+        """Returning nothing would end the query, so wait for tokens here."""
+        left = targets.left()
+        if not left:
+            return {}
+        while pause := planner.wait(left, self._clock()):
+            time.sleep(pause / 1e9)
+        links.patiently(self._ready)
+        return planner.grants(left, self._clock(), all_available=all_available, hurry=True)
+
+    def _next(self, start: Plan, settled: Settled, *, seen: list[Seen] | None = None, **fields: Any) -> Plan:
+        spent = fields.pop("spent", ())
+        remembered = None
+        if self._settings.deduplication == "messageId":
+            remembered = self._remember(start, settled, seen or [])
+            folders = {batch.folder.partition("/")[0] for batch in remembered}
+            spent += tuple(name for name in start.spent if name in folders)
+        self._ended_at = None
+        return Plan(
+            run=start.run,
+            seq=start.seq + 1,
+            nonce=secrets.token_hex(4),
+            ordered=self._settings.ordered,
+            exclusive=self._guard.exclusive,
+            seen=remembered,
+            spent=spent,
+            **fields,
+        )
+
+    def _remember(self, start: Plan, settled: Settled, more: list[Seen]) -> tuple[Seen, ...]:
+        now = self._clock()
+        rows = sum(
+            seal.rows for split, seal in zip(settled.splits, settled.seals, strict=True) if not split.adopted
+        )
+        new = [Seen(start.folder, now, rows, kept=not settled.acked)] if rows else []
+        self._connection()
+        kept, overflow = remember(
+            start.seen or (),
+            [*new, *more],
+            now,
+            self._unbroken_since,
+            self._settings.deduplication_window,
+            self._settings.deduplication_max_rows,
+        )
+        if overflow:
+            log.warning("deduplication forgot %d rows for lack of room: raise deduplicationMaxRows", overflow)
+        return kept
+
+    # --- the broker ---
+
+    def _connection(self) -> Connection:
+        if self._link is None or self._link.closed:
+            self._link = links.connection(self._settings.broker, "plan")
+            self._unbroken_since = self._clock()
+        return self._link
+
+    def _ready(self) -> dict[str, int]:
+        """How many messages wait in each queue."""
+        self._probed = time.monotonic()
+        ready = {}
+        link = self._connection()
+        for queue in self._settings.queues:
+            try:
+                with link.channel() as channel:
+                    state = topology.state(channel, queue.name)
+            except NotFound as error:
+                self._guard.missing(queue.name, error)
+                continue
+            self._guard.watch(state)
+            ready[queue.name] = state.ready
+        return ready
+
+
+def _clock() -> Callable[[], int]:
+    """Wall time, so that token states mean something after a restart, but it only moves forward."""
+    wall, steady = time.time_ns(), time.monotonic_ns()
+    return lambda: wall + time.monotonic_ns() - steady

@@ -1,0 +1,68 @@
+"""Connections to the broker. One per process and purpose: Spark reuses its Python workers, and forks them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from leash.amqp import Connection, Uri, connect
+from leash.amqp.uri import parse
+from leash.errors import AuthenticationError, ConnectError, ConnectionLost, VirtualHostError
+
+from .settings import Broker
+
+_PATIENCE = 60.0  # seconds: a broker that restarts is back by then
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+
+_open: dict[tuple[int, str, str], Connection] = {}
+T = TypeVar("T")
+
+
+def uri_of(broker: Broker) -> Uri:
+    """The URL with what the other options say instead."""
+    uri = parse(broker.url)
+    told: dict[str, Any] = {
+        "username": broker.username,
+        "password": broker.password,
+        "vhost": broker.vhost,
+        "cafile": broker.tls_ca_file,
+        "certfile": broker.tls_cert_file,
+        "keyfile": broker.tls_key_file,
+    }
+    return replace(uri, **{name: value for name, value in told.items() if value is not None})
+
+
+def connection(broker: Broker, purpose: str) -> Connection:
+    """This process's connection for that purpose, opened again if it was lost."""
+    uri = uri_of(broker)
+    key = (os.getpid(), purpose, uri.reveal())
+    link = _open.get(key)
+    if link is None or link.closed:
+        link = _open[key] = connect(uri, name=f"leash spark {purpose}")
+    return link
+
+
+def patiently(do: Callable[[], T], patience: float = _PATIENCE) -> T:
+    """Try again while the broker is away; not when it said no."""
+    pause, deadline = _FIRST_PAUSE, time.monotonic() + patience
+    while True:
+        try:
+            return do()
+        except (AuthenticationError, VirtualHostError):
+            raise
+        except (ConnectError, ConnectionLost):
+            if time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def version(link: Connection) -> tuple[int, ...]:
+    """The broker's version, as far as it is numbers."""
+    text = link.server.get("version", "0")
+    text = text.decode() if isinstance(text, bytes) else str(text)
+    numbers = text.split("-")[0].split("+")[0].split(".")
+    return tuple(int(number) for number in numbers if number.isdecimal())

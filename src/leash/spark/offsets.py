@@ -1,0 +1,147 @@
+"""An end offset holds the whole plan of its batch: what to read is a pure function of it, whatever the
+options say now."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from leash.errors import LeashError
+
+VERSION = 1
+
+
+class OffsetError(LeashError):
+    """A checkpoint whose offsets do not follow each other, or that another version wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A finished batch whose rows may still come back as copies."""
+
+    folder: str
+    at: int
+    rows: int
+    kept: bool = False
+    """Not to be retired by time on an unbroken connection: its acknowledgements are in doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A batch. `splits` are (queue index, grant); `adopted` are paths of seals made for other batches."""
+
+    run: str
+    seq: int
+    nonce: str = ""
+    queues: tuple[str, ...] = ()
+    splits: tuple[tuple[int, int], ...] = ()
+    adopted: tuple[str, ...] = ()
+    spent: tuple[str, ...] = ()
+    ordered: bool = False
+    exclusive: tuple[str, ...] = ()
+    """Queues whose order an exclusive consumer guards; the others have a single active one."""
+    seen: tuple[Seen, ...] | None = None
+    state: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        return f"{self.run}/{self.seq:08d}-{self.nonce}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "run": self.run,
+            "seq": self.seq,
+            "nonce": self.nonce,
+            "queues": list(self.queues),
+            "splits": [list(split) for split in self.splits],
+            "adopted": list(self.adopted),
+            "spent": list(self.spent),
+            "ordered": self.ordered,
+            "exclusive": list(self.exclusive),
+            "seen": None if self.seen is None else [[s.folder, s.at, s.rows, s.kept] for s in self.seen],
+            "state": self.state,
+        }
+
+    @staticmethod
+    def from_json(offset: dict[str, Any]) -> Plan:
+        if offset.get("version") != VERSION:
+            raise OffsetError(
+                f"the checkpoint holds a version {offset.get('version')!r} offset; this is version {VERSION}"
+            )
+        return Plan(
+            run=offset["run"],
+            seq=offset["seq"],
+            nonce=offset["nonce"],
+            queues=tuple(offset["queues"]),
+            splits=tuple((queue, grant) for queue, grant in offset["splits"]),
+            adopted=tuple(offset["adopted"]),
+            spent=tuple(offset["spent"]),
+            ordered=offset["ordered"],
+            exclusive=tuple(offset["exclusive"]),
+            seen=None if offset["seen"] is None else tuple(Seen(*seen) for seen in offset["seen"]),
+            state=offset["state"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One task's share. Either a queue and a grant, or an adopted seal."""
+
+    run: str
+    seq: int
+    folder: str
+    index: int
+    queue: str = ""
+    grant: int = 0
+    ordered: bool = False
+    exclusive: bool = False
+    adopted: str = ""
+    seen: tuple[str, ...] | None = None
+    """Folders whose rows are known; None without deduplication."""
+
+    @property
+    def seal_path(self) -> str:
+        return self.adopted or f"{self.folder}/{self.index:05d}.seal"
+
+    @property
+    def stem(self) -> str:
+        return f"{self.folder}/{self.index:05d}"
+
+
+def first_plan() -> Plan:
+    """The offset before the first batch of a new run."""
+    return Plan(run=secrets.token_hex(8), seq=0)
+
+
+def splits_of(plan: Plan) -> list[Split]:
+    """The batch's splits, in order."""
+    seen = None if plan.seen is None else tuple(s.folder for s in plan.seen)
+    new = []
+    for index, (number, grant) in enumerate(plan.splits):
+        queue = plan.queues[number]
+        exclusive = queue in plan.exclusive
+        new.append(
+            Split(plan.run, plan.seq, plan.folder, index, queue, grant, plan.ordered, exclusive, seen=seen)
+        )
+    return new + [
+        Split(plan.run, plan.seq, plan.folder, len(new) + number, adopted=path)
+        for number, path in enumerate(plan.adopted)
+    ]
+
+
+def splits_between(start: Plan, end: Plan) -> list[Split]:
+    """The splits of `end`, if it directly follows `start`.
+
+    The run is the end's: a restarted first batch mints a new start.
+    """
+    if start == end:
+        return []
+    follows = end.seq == start.seq + 1 if end.run == start.run else end.seq == 1
+    if not follows:
+        raise OffsetError(
+            f"batch {end.seq} of run {end.run} does not follow batch {start.seq} of run {start.run}: "
+            "offsets were skipped or mixed; restore the checkpoint, or start a new one"
+        )
+    return splits_of(end)

@@ -1,0 +1,128 @@
+"""Raw columns to the rows that Spark sees, and the schema they have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from leash.amqp.properties import Properties, decode_properties
+from leash.errors import ConfigError, ProtocolError
+
+PROPERTIES = {
+    "content_type": "STRING",
+    "content_encoding": "STRING",
+    "delivery_mode": "INT",
+    "priority": "INT",
+    "correlation_id": "STRING",
+    "reply_to": "STRING",
+    "expiration": "STRING",
+    "type": "STRING",
+    "user_id": "STRING",
+    "app_id": "STRING",
+}
+_HEADERS = "headers MAP<STRING, STRING>"
+_SCHEMA = (
+    "value BINARY, queue STRING, exchange STRING, routing_key STRING, redelivered BOOLEAN, "
+    "message_id STRING, timestamp TIMESTAMP, properties STRUCT<"
+    + ", ".join(f"{name}: {kind}" for name, kind in PROPERTIES.items())
+    + ">"
+)
+_RAW = {"value": "body", "exchange": "exchange", "routing_key": "routing_key", "redelivered": "redelivered"}
+
+
+def schema(include_headers: bool) -> str:
+    """In Spark's own language."""
+    return f"{_SCHEMA}, {_HEADERS}" if include_headers else _SCHEMA
+
+
+def check_columns(names: list[str], include_headers: bool) -> None:
+    """A schema that the user gave may leave columns out, not invent them."""
+    known = [part.strip().split()[0] for part in _SCHEMA.split("STRUCT<")[0].split(",")]
+    if include_headers:
+        known.append("headers")
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                "schema",
+                name,
+                f"a column of {', '.join(known)}"
+                + ("" if include_headers else "; headers needs includeHeaders=true"),
+            )
+
+
+def project(raw: pa.RecordBatch, queue: str, wanted: pa.Schema) -> pa.RecordBatch:
+    """The wanted columns, of the wanted types. Properties are decoded only if asked for, equal ones once."""
+    decoded = _Decoded(raw.column("properties"))
+    arrays = []
+    for field in wanted:
+        if field.name in _RAW:
+            array = raw.column(_RAW[field.name])
+        elif field.name == "queue":
+            array = pa.repeat(pa.scalar(queue, pa.string()), len(raw))
+        else:
+            array = decoded.column(field)
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+class _Decoded:
+    def __init__(self, raw: pa.Array) -> None:
+        self._raw = raw
+        self._index: pa.Array | None = None
+        self._distinct: list[Properties] = []
+
+    def column(self, field: pa.Field) -> pa.Array:
+        if self._index is None:
+            encoded = self._raw.dictionary_encode()
+            self._index = encoded.indices
+            self._distinct = [_decode(value) for value in encoded.dictionary.to_pylist()]
+        return pa.array([_GETTERS[field.name](found) for found in self._distinct], field.type).take(
+            self._index
+        )
+
+
+def _decode(raw: bytes) -> Properties:
+    """A message with broken properties is still a message: its body counts."""
+    try:
+        return decode_properties(raw)
+    except ProtocolError:
+        return Properties()
+
+
+def _clean(value: Any) -> Any:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def _struct(found: Properties) -> dict[str, Any]:
+    return {name: _clean(getattr(found, "message_type" if name == "type" else name)) for name in PROPERTIES}
+
+
+def _headers(found: Properties) -> list[tuple[str, str | None]] | None:
+    if not found.headers:
+        return None
+    return [(_clean(name), _text(value)) for name, value in found.headers.items()]
+
+
+def _text(value: Any) -> str | None:
+    """A string as it is; anything else as JSON, as far as JSON can say it."""
+    if value is None or isinstance(value, str):
+        return _clean(value)  # type: ignore[no-any-return]
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "replace")
+    return json.dumps(
+        value,
+        default=lambda odd: (
+            odd.decode("utf-8", "replace") if isinstance(odd, bytes | bytearray) else str(odd)
+        ),
+    )
+
+
+_GETTERS: dict[str, Callable[[Properties], Any]] = {
+    "message_id": lambda found: _clean(found.message_id),
+    "timestamp": lambda found: found.timestamp,
+    "properties": _struct,
+    "headers": _headers,
+}

@@ -1,0 +1,83 @@
+"""Rows to messages. A task is done when the broker has confirmed every one of its rows."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from leash.errors import ConfigError
+
+from .outgoing import RowEncoder, check_schema
+from .settings import SinkSettings
+from .units import SECOND
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    rows: int
+
+
+class BatchSink(DataSourceArrowWriter):
+    """`df.write.format("rabbitmq")`: a retried task repeats the message ids of its first attempt."""
+
+    def __init__(self, settings: SinkSettings, schema: StructType, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        check_schema(schema, settings)
+        self._settings = settings
+        self._job = secrets.token_hex(8)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _publish(self._settings, iterator, self._job)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("rabbitmq")`: a retried batch repeats its message ids too."""
+
+    def __init__(self, settings: SinkSettings, schema: StructType, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        check_schema(schema, settings)
+        self._settings = settings
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = _task()
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        return _publish(self._settings, iterator, f"{query}-{batch}")
+
+
+def _publish(settings: SinkSettings, batches: Iterator[pa.RecordBatch], job: str) -> Published:
+    from leash.amqp import Publisher
+
+    from . import links
+
+    prefix = f"{job}-{_task().partitionId()}"
+    encoder = RowEncoder(settings, prefix)
+    link = links.patiently(lambda: links.connection(settings.broker, "publish"))
+    with Publisher(link, timeout=settings.confirm_timeout / SECOND) as publisher:
+        rows = publisher.publish(message for batch in batches for message in encoder.messages(batch))
+    return Published(rows)
+
+
+def _task() -> Any:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigError(
+            "mode",
+            "overwrite",
+            "a queue can only be appended to; use mode append (outputMode append or update)",
+        )
