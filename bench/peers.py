@@ -1,4 +1,4 @@
-"""Each client doing the same job in a process of its own: `python -m bench.peers CLIENT JOB`, the job as JSON.
+"""Each client doing the same job in a process of its own: `python -m bench.peers CLIENT JOB`, a job as JSON.
 
 Consuming: acks with `multiple` every half window, on one channel a queue. Publishing: with confirms, in the
 way that each client offers for it.

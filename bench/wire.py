@@ -1,4 +1,4 @@
-"""The wire client beside pika, amqpstorm, aio-pika and rabbitmq-c: consume with acks, publish with confirms."""
+"""The wire client beside pika, amqpstorm, aio-pika and rabbitmq-c: acked consuming, confirmed publishing."""
 
 from __future__ import annotations
 

@@ -1,0 +1,151 @@
+"""The private node, as the command line and as any user would use it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leash.amqp import connect
+from leash.amqp.uri import parse
+from leash.broker import Broker
+from leash.errors import AuthenticationError
+
+LEASH = [sys.executable, "-m", "leash.cli", "broker"]
+
+
+def leash(*arguments: str, code: int = 0, **environment: str) -> str:
+    env = {k: v for k, v in os.environ.items() if k != "LEASH_URI"} | environment
+    done = subprocess.run([*LEASH, *arguments], capture_output=True, text=True, env=env, timeout=180)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Command lines of live processes whose home or arguments are in the node's folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                environment = (entry / "environ").read_bytes()
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if command and str(folder).encode() in environment:
+                found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+def listening(port: int) -> list[str]:
+    """The addresses on which a port listens, from the kernel's tables."""
+    addresses = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            local, state = line.split()[1], line.split()[3]
+            address, _, number = local.rpartition(":")
+            if state == "0A" and int(number, 16) == port:
+                addresses.append(address)
+    return addresses
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp())
+    yield path / "node"
+    Broker(path / "node").stop(purge=True)
+    shutil.rmtree(path)
+
+
+def test_start_status_uri_stop_and_nothing_is_left(folder: Path) -> None:
+    at = ["--folder", str(folder)]
+    assert "Not running" in leash("status", *at, code=1)
+    password = ""
+    started = leash("start", *at)
+    uri = leash("uri", *at).strip()
+    password = parse(uri).password
+    assert "Ready" in started
+    assert "Found running" in leash("start", *at)
+    assert "RabbitMQ 3" in leash("status", *at) or "RabbitMQ 4" in leash("status", *at)
+    assert len(password) > 20
+    assert password not in started
+    with connect(uri) as connection:
+        connection.channel()
+    with pytest.raises(AuthenticationError):
+        connect(uri.replace(f"leash:{password}", "guest:guest"))
+
+    node = Broker(folder)
+    for name in ("amqp", "management", "prometheus", "stream", "distribution", "epmd"):
+        places = listening(node.port(name))
+        assert places, name
+        assert set(places) <= {"0100007F", "00000000000000000000000001000000"}, f"{name} listens on {places}"
+    for file in ("node.json", "rabbitmq.conf"):
+        assert (folder / file).stat().st_mode & 0o077 == 0
+    assert processes_in(folder)
+
+    assert "Stopped" in leash("stop", *at)
+    assert processes_in(folder) == []
+    assert folder.exists()
+    assert "Was not running" in leash("stop", "--purge", *at)
+    assert not folder.exists()
+
+
+def test_a_killed_node_leaves_no_process_and_comes_back_with_its_data(folder: Path) -> None:
+    node = Broker(folder)
+    node.start()
+    uri = node.uri
+    node.management.add_vhost("kept")
+    node.kill()
+    assert processes_in(folder) == []
+    assert not node.running
+    node.start()
+    assert node.uri == uri
+    assert "kept" in [vhost["name"] for vhost in node.management.ask("GET", "/api/vhosts")]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_it_runs_as_an_unprivileged_user_too() -> None:
+    import pwd
+
+    nobody = pwd.getpwnam("nobody")
+    # The privileges are dropped after the import: this Python may live where nobody else can read.
+    code = (
+        "import os, sys; from leash.broker import Broker; place, uid, gid = sys.argv[1:];"
+        "os.setgroups([]); os.setgid(int(gid)); os.setuid(int(uid)); node = Broker(place); node.start();"
+        "print(node.running, os.getuid()); node.stop(purge=True)"
+    )
+    with tempfile.TemporaryDirectory() as home:
+        os.chown(home, nobody.pw_uid, nobody.pw_gid)
+        done = subprocess.run(
+            [sys.executable, "-c", code, f"{home}/node", str(nobody.pw_uid), str(nobody.pw_gid)],
+            env={"PATH": os.environ["PATH"], "HOME": home},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.stdout.split() == ["True", str(nobody.pw_uid)], done.stderr
+        assert processes_in(Path(home) / "node") == []
+
+
+def test_a_broker_of_ones_own_is_used_when_it_is_named() -> None:
+    own = "amqp://me:secret@broker.example/"
+    assert leash("uri", LEASH_URI=own).strip() == own
+    said = leash("start", LEASH_URI=own)
+    assert "broker.example" in said
+    assert "secret" not in said
+
+
+def test_without_rabbitmq_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from leash import broker
+    from leash.errors import BrokerError
+
+    monkeypatch.setattr(broker, "_HOMES", [])
+    monkeypatch.delenv("RABBITMQ_SCRIPTS", raising=False)
+    with pytest.raises(BrokerError, match="apt-get install rabbitmq-server"):
+        Broker(folder).start()
