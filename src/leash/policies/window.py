@@ -1,0 +1,269 @@
+"""How much to ask the broker for: the model of credit.py, trimmed by what really happened.
+
+The window changes only how long messages wait here, never how long the work takes. So it is measured, not
+searched: the least backlog of an epoch is credit that nobody used, and goes at once; workers that found
+nothing to do ask for the model. Only messages sent after the last change count: acting on older ones would
+answer the same excess twice.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import isqrt
+from typing import NamedTuple
+
+from leash.policies.credit import MOST, SECOND, lane_window, model, standing_wait
+from leash.policies.exact import Number, per_second, whole
+from leash.policies.payoff import Pace, Payoff
+from leash.policies.tally import Tally
+
+_ROUND_TRIPS = 4
+_SPAN = 100_000_000
+_MESSAGES = 10
+"""The least epoch, in round trips, ns and dequeues; also two rounds of the lanes, so that one is whole."""
+
+_UNSTEADY = Fraction(1, 16)
+"""From this square of the service time's variation on, an epoch is made longer: its extremes say less."""
+
+_STEP = 8
+"""The most that a window grows at once: with empty handlers the model asks for more than any broker sends."""
+
+_ACK_DELAY = 500_000
+"""Ns of work that may pass before an ack goes out, for the sake of acking in batches."""
+
+
+class Change(NamedTuple):
+    """A new window, and why."""
+
+    window: int
+    reason: str
+
+
+class Window:
+    """The autopilot of one lane.
+
+    The driver keeps these up to date: `round_trip` (None: not measured yet), `round_time` (of all lanes; 0
+    for a single one), `workers`, and `quantum` of `quanta`. It reports each dequeue and each service time,
+    and carries a `Change` out by consuming anew: messages sent from there on belong to the new `epoch`.
+    """
+
+    __slots__ = (
+        "_cv2",
+        "_cv2_before",
+        "_hurry",
+        "_most_acks",
+        "_payoff",
+        "_rate",
+        "_tally",
+        "ack_batch",
+        "burst",
+        "epoch",
+        "least",
+        "quanta",
+        "quantum",
+        "round_time",
+        "round_trip",
+        "service",
+        "window",
+        "workers",
+    )
+
+    def __init__(
+        self,
+        start: int | None = None,
+        *,
+        workers: int = 1,
+        ack_batch: int = 1,
+        least: int = 1,
+        round_trip: int | None = None,
+        quantum: int = 1,
+        quanta: int | None = None,
+        rate: Number | None = None,
+        burst: int = 1,
+    ) -> None:
+        self.workers = whole("workers", workers, 1)
+        self._most_acks = whole("ack_batch", ack_batch, 1)
+        self.ack_batch = 1
+        """Messages per ack, in force: 1 until the work is known to be fast."""
+        self.least = whole("least", least, 1, MOST)
+        """Never below this: a batch handler's batch must fit."""
+        self.round_trip = None if round_trip is None else whole("round_trip", round_trip, 0)
+        self.round_time = 0
+        self.quantum = whole("quantum", quantum, 1)
+        self.quanta = self.quantum if quanta is None else whole("quanta", quanta, quantum)
+        self.set_rate(rate, burst)
+        self.service: int | None = None
+        """Mean service time of the last epoch that saw any, in ns."""
+        self._cv2 = self._cv2_before = Fraction(0)
+        self.epoch = 0
+        self._tally = Tally(self.workers)
+        self._payoff = Payoff()
+        self._hurry = 0
+        if start is None:
+            start = 16 if self._rate is None else self._model(self.round_trip or 0)
+        self.window = self._clamp(whole("start", start, 1, MOST))
+
+    def set_rate(self, rate: Number | None, burst: int = 1) -> None:
+        """The lane's token bucket, or None."""
+        self._rate = None if rate is None else per_second("rate", rate)
+        self.burst = whole("burst", burst, 1)
+
+    def observe(
+        self,
+        now: int,
+        backlog: int,
+        count: int = 1,
+        starved: int = 0,
+        idle: int = 0,
+        epoch: int | None = None,
+    ) -> Change | None:
+        """`count` messages, sent under `epoch`, went to workers; `backlog` is the least that they left here.
+
+        `starved` of them found a worker waiting, for `idle` ns in all, although the broker had messages. An
+        empty queue starves nobody, and neither does waiting for a token or for the lane's turn.
+        """
+        if epoch is not None and epoch != self.epoch:
+            return None
+        tally = self._tally
+        before = tally.dequeues
+        if not before:
+            tally.start = now
+            self._set_bar()
+        if starved and before >= tally.grace:
+            tally.starved += starved
+            tally.idle += idle
+        tally.dequeues = before + count
+        tally.backlogs += backlog * count
+        if backlog < tally.least:
+            tally.least = backlog
+        if now < tally.due or before + count < tally.enough:
+            return None
+        return self._close(now)
+
+    def served(self, service: int, count: int = 1) -> None:
+        """`count` messages took `service` ns each."""
+        tally = self._tally
+        work = service * count
+        tally.works += count
+        tally.work += work
+        tally.squares += service * work
+
+    def signal(self, now: int) -> Change | None:
+        """CoDel sees a standing delay: end the epoch early.
+
+        Ignored until messages sent after the last change are seen.
+        """
+        tally = self._tally
+        if tally.grace and not tally.dequeues:
+            return None
+        self._hurry = 2  # this epoch may remember idle moments from before the delay; the next one cannot
+        self._set_bar()
+        return self._close(now) if now >= tally.due and tally.dequeues >= tally.enough else None
+
+    def designed_wait(self) -> int:
+        """How long a message waits here, in ns, when the window is just what the model asks for."""
+        if self.service is None or self.round_trip is None:
+            return 0
+        ideal = self._model(self.round_trip) - self.ack_batch + 1
+        if self._rate is not None and SECOND / self._rate > Fraction(self.service, self.workers):
+            return standing_wait(ideal, self.round_trip, int(SECOND / self._rate))
+        return standing_wait(ideal, self.round_trip, self.service, self.workers)
+
+    def _set_bar(self) -> None:
+        tally = self._tally
+        if self._hurry:
+            tally.enough = 2 * self.workers + 2
+            span = 0
+        else:
+            tally.enough = max(_MESSAGES, 2 * self.workers)
+            span = max(_SPAN, _ROUND_TRIPS * (self.round_trip or 0))
+            if self.round_trip is None:  # every credit comes round at least once
+                tally.enough = max(tally.enough, 2 * self.window + 1)
+            if min(self._cv2, self._cv2_before) >= _UNSTEADY:  # twice in a row, so not just a jump
+                tally.enough *= 4
+                span *= 2
+        tally.due = tally.start + max(span, 2 * self.round_time)
+
+    def _close(self, now: int) -> Change | None:
+        tally, old, batch = self._tally, self.window, self.ack_batch
+        self._learn(tally)
+        base = old + self.ack_batch - batch
+        if not self._hurry and tally.starving(now, self.workers):
+            new, why = self._grow(base, tally, now)
+        else:
+            new, why = self._trim(base, tally)
+        new = self._clamp(new)
+        if new == old:
+            self._hurry = max(0, self._hurry - 1)
+            self._tally = Tally(0)
+            return None
+        self.window = new
+        self.epoch += 1
+        self._hurry = 0
+        self._tally = Tally(self.workers)
+        if why:
+            why += f" in the last {spell(tally.span(now))}"
+        else:
+            why = f"one ack for {self.ack_batch} messages instead of {batch}"
+        return Change(new, f"{why}; window {old} -> {new}")
+
+    def _learn(self, tally: Tally) -> None:
+        """Take over the epoch's service time, and with it how many messages an ack may wait for."""
+        service = tally.service()
+        if service is None:
+            return
+        self.service = service
+        self._cv2_before, self._cv2 = self._cv2, tally.cv2()
+        # Up with a margin, and only by doubling or halving: the window must not follow every flutter of S.
+        up = min(self._most_acks, _ACK_DELAY * 4 // max(1, service * 5))
+        down = max(1, min(self._most_acks, _ACK_DELAY // max(1, service)))
+        if up >= 2 * self.ack_batch:
+            self.ack_batch = up
+        elif 2 * down <= self.ack_batch:
+            self.ack_batch = down
+
+    def _trim(self, base: int, tally: Tally) -> tuple[int, str]:
+        away = max(0, self.window - self.workers - tally.least)
+        # One standard deviation of the work in a round trip stays: an epoch is too short for the worst case.
+        useless = tally.least - isqrt(away * self._cv2.numerator // self._cv2.denominator)
+        if useless <= 0:
+            return base, ""
+        self._payoff = Payoff()
+        return base - useless, f"{useless} credit{'s'[: useless > 1]} never used"
+
+    def _grow(self, base: int, tally: Tally, now: int) -> tuple[int, str]:
+        if self._payoff.sits_out():
+            return base, ""
+        back = self._payoff.refuse(Pace(self.window, tally.dequeues - 1, tally.span(now)))
+        if back is not None:
+            return back, "more credit brought no more messages"
+        fit = min(self._fit(tally, now), _STEP * self.window)
+        return max(base + 1, fit), f"workers found nothing at {tally.starved} of {tally.dequeues} dequeues"
+
+    def _fit(self, tally: Tally, now: int) -> int:
+        """What the model asks for; 0 where it knows too little."""
+        if self.service is None:
+            return 0
+        fit = 0 if self.round_trip is None else self._model(self.round_trip)
+        inferred = tally.round_trip(self.window - self.ack_batch + 1, self.service, self.workers, now)
+        if self.round_trip is None or 2 * inferred > 3 * self.round_trip:  # what was measured is out of date
+            fit = max(fit, self.window * 9 // 8, min(2 * self.window, self._model(inferred)))
+        return fit
+
+    def _model(self, round_trip: int) -> int:
+        service, workers, batch = self.service or 0, self.workers, self.ack_batch
+        fit = model(round_trip, service, workers, batch, self._cv2, self._rate, self.burst)
+        if self.quantum == self.quanta:
+            return fit
+        return min(fit, lane_window(self.quantum, self.quanta, round_trip, service, workers, batch))
+
+    def _clamp(self, window: int) -> int:
+        return min(MOST, max(window, self.workers + self.ack_batch - 1, self.least))
+
+
+def spell(span: int) -> str:
+    """Nanoseconds for people: three digits at most."""
+    for unit, size in (("s", SECOND), ("ms", 1_000_000), ("us", 1_000)):
+        if span >= size:
+            return f"{span / size:.3g} {unit}" if span < 1000 * size else f"{span // size} {unit}"
+    return f"{span} ns"
