@@ -115,7 +115,7 @@ def test_it_runs_as_an_unprivileged_user_too() -> None:
     nobody = pwd.getpwnam("nobody")
     # The privileges are dropped after the import: this Python may live where nobody else can read.
     code = (
-        "import os, sys; from leash.broker import Broker; place, uid, gid = sys.argv[1:];"
+        "import encodings.idna, os, sys; from leash.broker import Broker; place, uid, gid = sys.argv[1:];"
         "os.setgroups([]); os.setgid(int(gid)); os.setuid(int(uid)); node = Broker(place); node.start();"
         "print(node.running, os.getuid()); node.stop(purge=True)"
     )
