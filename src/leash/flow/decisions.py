@@ -1,0 +1,47 @@
+"""What Flow tells its driver to do. Each but the dispatch, which is its own reason, says why."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+
+class Dispatch(NamedTuple):
+    """Serve these messages of one lane, in this order; `Flow.done` takes it back with the time it took."""
+
+    lane: str
+    messages: list[Any]
+    estimate: int
+    """What the lane was charged for them."""
+
+
+class Shed(NamedTuple):
+    """Settle a message that no worker will see: `return` gives it back, `drop` is for good."""
+
+    lane: str
+    message: Any
+    kind: Literal["return", "drop"]
+    reason: str
+
+
+class SetWindow(NamedTuple):
+    """Ask the broker for another window.
+
+    `resume` is None for a window that grows: consume anew at once. For one that shrinks it is the number of
+    unsettled messages at which to consume anew: before, the old ones would come on top.
+    """
+
+    lane: str
+    window: int
+    reason: str
+    epoch: int
+    resume: int | None
+
+
+class Probe(NamedTuple):
+    """Look at the queue's depth, and answer with `Flow.probed`."""
+
+    lane: str
+    reason: str
+
+
+Decision = Shed | SetWindow | Probe

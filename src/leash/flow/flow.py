@@ -1,0 +1,435 @@
+"""Lanes + policies: which message goes to the next free worker, and what to ask the broker for.
+
+Time comes in as whole nanoseconds and nothing else is asked: the live consumer, the test double and the
+simulator drive this same object, and the same trace gives the same decisions. Messages are opaque; their
+buffers are here. Work goes out in batches, so that what a decision costs is shared by many messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import repeat
+from typing import Any, Literal
+
+from leash.errors import ConfigError
+from leash.flow.decisions import Decision, Dispatch, Probe, SetWindow, Shed
+from leash.flow.lane import BUSY, MS, PAUSED, THROTTLED, WAITING, Lane, LaneState
+from leash.flow.picking import Grant, grants
+from leash.flow.shedding import Entry, judge, judge_dropping, return_excess
+from leash.flow.sidelines import HOLD_LEAST, Sidelines
+from leash.flow.watch import Watch
+from leash.policies.codel import target_in_force
+from leash.policies.exact import Number, whole
+from leash.policies.fair import DeficitRoundRobin, Ticket
+from leash.policies.tokens import TokenBucket
+from leash.policies.window import Change
+
+BATCH_TIME = 500_000
+BATCH_MOST = 64
+"""A worker takes work for this many ns, and messages, at a time: less asks for the lock too often, more lets
+messages wait in a busy worker's hands.
+"""
+
+PROBE_EVERY = 1_000 * MS
+TICK = 50 * MS
+
+Cost = Literal["count", "given", "time"]
+
+
+class Flow:
+    """Decides for `workers` workers. A message costs 1, what is given as it arrives, or its time in us."""
+
+    def __init__(
+        self,
+        lanes: Iterable[Lane],
+        *,
+        workers: int = 1,
+        rate: Number | None = None,
+        burst: int = 1,
+        cost: Cost = "count",
+        guaranteed: Mapping[int, int] | None = None,
+        redelivered: Callable[[Any], bool] = lambda _: False,
+    ) -> None:
+        if cost not in ("count", "given", "time"):
+            raise ConfigError("cost", cost, "one of count, given, time")
+        specs = list(lanes)
+        self.workers = whole("workers", workers, 1)
+        self.cost = cost
+        self.redelivered = redelivered
+        self.decisions: list[Decision] = []
+        """What to do besides dispatching; the driver carries it out and clears the list."""
+        self.rounds = DeficitRoundRobin(
+            [(spec.name, spec.quantum) for spec in specs],
+            tiers={spec.name: spec.tier for spec in specs},
+            guaranteed=guaranteed,
+        )
+        self.lanes = {spec.name: LaneState(spec, self.workers) for spec in specs}
+        self.total = None if rate is None else TokenBucket(rate, burst)
+        self.watch = Watch(self)
+        self.sidelines = Sidelines(self.rounds, self.lanes)
+        self.service = BATCH_TIME  # one by one, until it is known to be fast
+        self.now = 0
+        self._buffered = 0
+        self._ticked: int | None = None
+        self._share_credit()
+
+    # --- what happened ---
+
+    def arrive(
+        self,
+        now: int,
+        lane: str,
+        messages: list[Any],
+        costs: Iterable[int] | None = None,
+        ages: Iterable[int] | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        """Messages came, sent under a window's `epoch`; `ages` in ns, for lanes with a deadline."""
+        now = self._at(now)
+        state = self.lanes[lane]
+        count = len(messages)
+        if epoch is None:
+            epoch = state.window.epoch if state.window else 0
+        born = repeat(now) if ages is None else [now - age for age in ages]
+        state.buffer.extend(
+            zip(
+                messages,
+                repeat(now),
+                repeat(epoch),
+                repeat(1) if costs is None else costs,
+                born,
+                strict=False,
+            )
+        )
+        self._buffered += count
+        if state.evidence:
+            state.evidence = max(0, state.evidence - count)
+            state.fed = now
+        state.held_since = None
+        self.rounds.offer(lane, count)
+
+    def done(self, now: int, dispatches: list[Dispatch], services: list[int]) -> None:
+        """Dispatches were worked on, for so many ns each, whatever came of it."""
+        self._at(now)
+        if len(dispatches) == 1:
+            name, messages, estimate = dispatches[0]
+            self._served(name, len(messages), estimate, services[0])
+            return
+        sums: dict[str, list[int]] = {}
+        for (name, messages, estimate), service in zip(dispatches, services, strict=True):
+            lane = sums.get(name)
+            if lane is None:
+                sums[name] = [len(messages), estimate, service]
+            else:
+                lane[0] += len(messages)
+                lane[1] += estimate
+                lane[2] += service
+        for name, (count, estimate, service) in sums.items():
+            self._served(name, count, estimate, service)
+
+    def _served(self, name: str, count: int, estimate: int, service: int) -> None:
+        lane = self.lanes[name]
+        each = service // count
+        lane.in_work -= count
+        lane.work += service
+        lane.service += (each - lane.service) // 4 if lane.served else each
+        self.service += (each - self.service) // 8
+        lane.served += count
+        mean = lane.service
+        lane.most = 1 if mean >= BATCH_TIME else min(BATCH_MOST, BATCH_TIME // (mean or 1))
+        if self.cost == "time":
+            cost = max(count, service // 1000)
+            self.rounds.settle(Ticket(name, estimate), cost)
+            self.watch.cost(name, cost // count)
+            lane.charged += cost - estimate
+        lane.shedder.acked(count)
+        if lane.window is not None:
+            lane.window.served(each, count)
+        if lane.ordered:
+            self.sidelines.unblock(lane, BUSY)
+
+    def probed(self, now: int, lane: str, ready: int, consumers: int, round_trip: int) -> None:
+        """A passive look: messages ready at the broker, and how long the answer took (the least of late)."""
+        now = self._at(now)
+        state = self.lanes[lane]
+        state.depth, state.consumers = ready, consumers
+        self.sidelines.round_trip = round_trip
+        if state.window is not None:
+            state.window.round_trip = round_trip
+        state.probe_gap = min(PROBE_EVERY, 2 * state.probe_gap) if not ready else 0
+        state.probe_after = now + max(state.probe_gap, self.sidelines.patience)
+        if state.blocks & PAUSED:
+            ready = 0
+        state.evidence = ready
+        self.rounds.expect(lane, ready)
+
+    def forget(self, now: int, lane: str) -> list[Any]:
+        """The lane's connection is gone, or its consumer: nothing more comes. Returns what was buffered."""
+        self._at(now)
+        state = self.lanes[lane]
+        left = [entry[0] for entry in state.buffer]
+        state.buffer.clear()
+        state.evidence = 0
+        state.held_since = state.probe_after = None
+        self.rounds.expect(lane, 0)
+        self.withdraw(state, len(left))
+        return left
+
+    # --- what to do ---
+
+    def take(self, now: int, most: int | None = None, since: int | None = None) -> list[Dispatch]:
+        """Work for one worker, which has been waiting since `since` if it has."""
+        now = self._at(now)
+        if self.sidelines.next is not None and self.sidelines.next <= now:
+            self._fire(now)
+        limit = self.batch if most is None else most
+        if self.total is not None:
+            limit = min(limit, self.total.available(now))
+        out: list[Dispatch] = []
+        if not self._buffered:
+            self.sidelines.hold(now)
+            return out
+        found = grants(self, now, limit, BATCH_TIME if most is None else None)
+        if len(found) == 1:
+            lane, count, estimate = found[0]
+            messages = self._leave(now, lane, count, estimate, since)
+            if messages:
+                out.append(Dispatch(lane.name, messages, estimate))
+        elif found:
+            self._leave_in_turn(now, found, since, out)
+        if self.total is not None and out:
+            self.total.take(now, sum([len(dispatch.messages) for dispatch in out]))
+        return out
+
+    def _leave_in_turn(self, now: int, found: list[Grant], since: int | None, out: list[Dispatch]) -> None:
+        """A lane's policies are told once of all its turns; the messages go out turn by turn."""
+        counts: dict[LaneState, list[int]] = {}
+        for lane, count, estimate in found:
+            sums = counts.get(lane)
+            if sums is None:
+                counts[lane] = [count, estimate]
+            else:
+                sums[0] += count
+                sums[1] += estimate
+        left: dict[LaneState, list[Any]] = {}
+        for lane, (count, estimate) in counts.items():
+            left[lane] = self._leave(now, lane, count, estimate, since)
+            since = None
+        at = dict.fromkeys(left, 0)
+        for lane, count, estimate in found:
+            begin = at[lane]
+            at[lane] = begin + count
+            messages = left[lane][begin : begin + count]
+            if messages:
+                out.append(Dispatch(lane.name, messages, estimate))
+
+    @property
+    def batch(self) -> int:
+        """How many messages to take at a time: `BATCH_TIME` worth of work."""
+        mean = self.service
+        return 1 if mean >= BATCH_TIME else min(BATCH_MOST, BATCH_TIME // (mean or 1))
+
+    def wait(self, now: int) -> int | None:
+        """Ns until time alone lets a waiting worker go on; None: only an arrival does."""
+        now = self._at(now)
+        due = None if self.sidelines.next is None else self.sidelines.next - now
+        if self.total is not None and self._buffered:
+            total = self.total.wait(now)
+            if total:
+                due = total if due is None else min(due, total)
+        return None if due is None else max(0, due)
+
+    def tick(self, now: int) -> None:
+        """To be called every `TICK` or so: probes, targets, shares of the credit, the certificate."""
+        now = self._at(now)
+        if self.sidelines.next is not None and self.sidelines.next <= now:
+            self._fire(now)
+        if self._ticked is not None and now - self._ticked < TICK:
+            return
+        self._ticked = now
+        self._share_credit()
+        self.watch.look()
+        for lane in self.lanes.values():
+            if lane.probe_after is None or now - lane.probe_after >= PROBE_EVERY:
+                self.probe(now, lane, "a second went by")
+
+    # --- at run time ---
+
+    def pause(self, lane: str) -> None:
+        state = self._lane(lane)
+        state.evidence = 0
+        self.rounds.expect(lane, 0)
+        self.sidelines.block(state, PAUSED)
+
+    def resume(self, lane: str) -> None:
+        state = self._lane(lane)
+        state.probe_after = None
+        self.sidelines.unblock(state, PAUSED)
+
+    def set_quantum(self, lane: str, quantum: int) -> None:
+        state = self._lane(lane)
+        self.rounds.set_quantum(lane, quantum)
+        state.quantum = quantum
+        if state.window is not None:
+            state.window.quantum, state.window.quanta = quantum, max(quantum, state.window.quanta)
+        self.watch.restart()
+
+    def set_rate(self, now: int, lane: str | None, rate: Number | None, burst: int | None = None) -> None:
+        """A lane's rate, or the total's (None); a rate of None is no limit."""
+        now = self._at(now)
+        if lane is None:
+            self.total = _bucket(now, self.total, rate, burst)
+            return
+        state = self._lane(lane)
+        state.bucket = _bucket(now, state.bucket, rate, burst)
+        state.limited = state.bucket is not None or state.ordered
+        if state.window is not None:
+            state.window.set_rate(rate, state.bucket.burst if state.bucket else 1)
+        self.sidelines.throttle(now, state)
+
+    def retry_in_place(self, now: int, lane: str, message: Any, at: int) -> None:
+        """An ordered lane's message failed: it goes back to the head, and the lane waits until `at`."""
+        now = self._at(now)
+        state = self._lane(lane)
+        state.buffer.appendleft((message, now, -1, 1, now))
+        self._buffered += 1
+        self.rounds.offer(lane, 1)
+        self.sidelines.block(state, WAITING)
+        state.wakes = at
+        self.sidelines.until(at, state)
+
+    # --- inside ---
+
+    def _at(self, now: int) -> int:
+        if now > self.now:
+            self.now = now
+        return self.now
+
+    def _lane(self, name: str) -> LaneState:
+        if name not in self.lanes:
+            raise ConfigError("queue", name, f"one of {', '.join(map(repr, self.lanes))}")
+        return self.lanes[name]
+
+    def _leave(self, now: int, lane: LaneState, count: int, estimate: int, since: int | None) -> list[Any]:
+        """Take messages out of a lane's buffer, and tell its policies."""
+        buffer = lane.buffer
+        pop = buffer.popleft
+        entries = [pop() for _ in range(count)]
+        self._buffered -= count
+        left = len(buffer)
+        if lane.bucket is not None:
+            lane.allowed = None
+            lane.bucket.take(now, count)
+            if lane.blocks & THROTTLED:
+                self.sidelines.throttle(now, lane)
+        if lane.shedder.mode != "drop":
+            judge(self, now, lane, entries, left)
+        else:
+            entries = judge_dropping(self, now, lane, entries)
+            if len(entries) < count:
+                estimate = self._refund(now, lane, count - len(entries), estimate, entries)
+        if not left and not lane.evidence:
+            lane.dries += 1
+            if lane.probe_after is not None and now >= lane.probe_after:
+                self.probe(now, lane, "it ran dry")
+        if not entries:
+            return entries
+        self._observe(now, lane, entries, since)
+        lane.in_work += len(entries)
+        lane.charged += estimate
+        lane.wait += now - entries[0][1]
+        return [entry[0] for entry in entries]
+
+    def _observe(self, now: int, lane: LaneState, entries: list[Entry], since: int | None) -> None:
+        window = lane.window
+        if window is None:
+            return
+        arrived, epoch = entries[0][1], window.epoch
+        fresh = len(entries) if entries[0][2] == epoch else sum(entry[2] == epoch for entry in entries)
+        if fresh:
+            idle = 0
+            if since is not None and arrived > since and lane.fed is not None and lane.fed >= arrived:
+                idle = now - since
+            change = window.observe(now, len(lane.buffer), fresh, 1 if idle else 0, idle)
+            if change is not None:
+                self.set_window(lane, change)
+
+    def _refund(self, now: int, lane: LaneState, dropped: int, estimate: int, kept: list[Entry]) -> int:
+        """What was dropped costs nothing."""
+        if self.cost == "given":
+            cost = sum(entry[3] for entry in kept)
+        else:
+            cost = estimate * len(kept) // (len(kept) + dropped)
+        self.rounds.settle(Ticket(lane.name, estimate), cost, dry=False)
+        if lane.bucket is not None:
+            lane.bucket.refund(now, dropped)
+            self.sidelines.throttle(now, lane)
+        if lane.ordered and not kept:
+            self.sidelines.unblock(lane, BUSY)
+        return cost
+
+    def _fire(self, now: int) -> None:
+        for lane in self.sidelines.fire(now):
+            lane.held_since = None
+            lane.evidence = 0
+            lane.expired += 1
+            lane.dries += 1
+            self.rounds.expect(lane.name, 0)
+            waited = self.sidelines.patience // MS
+            self.probe(now, lane, f"nothing came for {waited} ms although its queue had messages")
+
+    def withdraw(self, lane: LaneState, count: int) -> None:
+        """Messages left the buffer without a turn: nobody must count on them."""
+        self._buffered -= count
+        self.rounds.withdraw(lane.name, count)
+
+    # --- the window ---
+
+    def set_window(self, lane: LaneState, change: Change) -> None:
+        """Carry a change out; a smaller window may also give messages back."""
+        window = lane.window
+        assert window is not None
+        resume = None
+        if change.window < lane.credit:
+            on_their_way = -(-self.workers * (self.sidelines.round_trip or 0) // max(1, window.service or 1))
+            resume = min(change.window, on_their_way + 1)
+        excess = lane.in_work + len(lane.buffer) - change.window
+        lane.credit, lane.reason = change
+        self.decisions.append(SetWindow(lane.name, *change, window.epoch, resume))
+        if excess > 0 and lane.shedder.mode in ("return", "drop"):
+            return_excess(self, lane, excess)
+
+    def shed(self, lane: LaneState, message: Any, kind: Literal["return", "drop"], reason: str) -> None:
+        self.decisions.append(Shed(lane.name, message, kind, reason))
+
+    def _share_credit(self) -> None:
+        """Tell the windows who competes and how long a round is, and CoDel what is waiting by design."""
+        active = [lane for lane in self.lanes.values() if lane.waiting]
+        quanta = sum(lane.quantum for lane in active)
+        round_time = 0
+        if len(active) > 1:
+            round_time = sum(lane.quantum * lane.service for lane in active) // self.workers
+        for lane in self.lanes.values():
+            wait = 0
+            if lane.window is not None:
+                lane.window.quanta = max(quanta, lane.quantum) if lane.waiting else quanta + lane.quantum
+                lane.window.round_time = round_time
+                wait = lane.window.designed_wait()
+            lane.codel.retarget(target_in_force(lane.spec.target, round_time, wait))
+
+    def probe(self, now: int, lane: LaneState, reason: str) -> None:
+        lane.probe_gap = lane.probe_gap or HOLD_LEAST
+        lane.probe_after = now + self.sidelines.patience  # until the answer is here
+        if not lane.blocks & PAUSED:
+            self.decisions.append(Probe(lane.name, reason))
+
+
+def _bucket(
+    now: int, bucket: TokenBucket | None, rate: Number | None, burst: int | None
+) -> TokenBucket | None:
+    if rate is None:
+        return None
+    if bucket is None:
+        return TokenBucket(rate, 1 if burst is None else burst)
+    bucket.set_rate(now, rate, burst)
+    return bucket

@@ -1,0 +1,135 @@
+"""One lane: what was asked for, and what is known of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from leash.errors import ConfigError
+from leash.policies.codel import CoDel
+from leash.policies.credit import MOST
+from leash.policies.exact import Number, whole
+from leash.policies.shed import Mode, Shedder
+from leash.policies.tokens import TokenBucket
+from leash.policies.window import Window
+
+MS = 1_000_000
+
+PAUSED, THROTTLED, BUSY, WAITING = 1, 2, 4, 8
+"""Why a lane sits out: asked to, no token, an ordered lane's message is in work or waits for its next try."""
+
+MOST_ACKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What a lane is to be like. Times are in ns; `window` None is the autopilot."""
+
+    name: str
+    quantum: int = 1
+    tier: int = 0
+    rate: Number | None = None
+    burst: int = 1
+    window: int | None = None
+    shed: Mode = "shrink"
+    target: int = 5 * MS
+    interval: int = 100 * MS
+    deadline: int | None = None
+    delivery_limit: int | None = None
+    ordered: bool = False
+    """One message at a time, in the order of the queue; its window is fixed."""
+    sole: bool = False
+    """Single-active or exclusive: a message that is returned comes back to us, and the window is fixed."""
+    least: int = 1
+    """The window never goes below this."""
+
+
+class LaneState:
+    """A lane at work. `buffer` holds (message, arrived, epoch, cost, born)."""
+
+    __slots__ = (
+        "allowed",
+        "blocks",
+        "bucket",
+        "buffer",
+        "charged",
+        "codel",
+        "consumers",
+        "credit",
+        "depth",
+        "dries",
+        "evidence",
+        "expired",
+        "fed",
+        "held_since",
+        "in_work",
+        "limited",
+        "most",
+        "name",
+        "ordered",
+        "probe_after",
+        "probe_gap",
+        "quantum",
+        "reason",
+        "served",
+        "service",
+        "shedder",
+        "spec",
+        "tier",
+        "wait",
+        "wakes",
+        "window",
+        "work",
+    )
+
+    def __init__(self, spec: Lane, workers: int) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.quantum = spec.quantum
+        self.tier = spec.tier
+        self.ordered = spec.ordered
+        sole = spec.sole or spec.ordered
+        if sole and spec.window is None:
+            raise ConfigError("window", spec.window, f"a number: {spec.name!r} keeps a fixed window")
+        self.buffer: deque[tuple[Any, int, int, int, int]] = deque()
+        self.bucket = None if spec.rate is None else TokenBucket(spec.rate, spec.burst)
+        self.codel = CoDel(spec.target, spec.interval)
+        self.shedder = Shedder(
+            spec.shed, sole=sole, delivery_limit=spec.delivery_limit, deadline=spec.deadline
+        )
+        self.window: Window | None = None
+        if spec.window is None:
+            self.window = Window(
+                workers=workers,
+                ack_batch=MOST_ACKS,
+                least=spec.least,
+                rate=spec.rate,
+                burst=spec.burst,
+                quantum=spec.quantum,
+            )
+            self.credit = self.window.window
+        else:
+            self.credit = max(whole("window", spec.window, 1, MOST), min(spec.least, MOST))
+        self.reason = "where it starts" if self.window else "as asked for"
+        self.limited = self.bucket is not None or self.ordered
+        self.allowed: int | None = None  # tokens left within one `Flow.take`
+        self.blocks = 0
+        self.wakes: int | None = None  # when an ordered lane's next try is due
+        self.in_work = 0
+        self.evidence = 0  # messages at the broker: the last depth, less what came since
+        self.fed: int | None = None  # the last arrival while the broker was known to have more
+        self.depth: int | None = None
+        self.consumers = 1
+        self.held_since: int | None = None
+        self.probe_after: int | None = None
+        self.probe_gap = 0
+        self.service = 0  # ns, a moving mean
+        self.most = 1  # messages in one dispatch
+        self.charged = self.served = self.work = self.wait = 0
+        self.dries = self.expired = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it competes for workers: has messages, or is known to get some."""
+        return not self.blocks and bool(self.buffer or self.evidence)

@@ -1,0 +1,77 @@
+"""CoDel's verdicts over what leaves a buffer, and what becomes of them.
+
+Messages that leave together do so at one instant, and a later one has waited less. So after one verdict of
+"not now" the next that can change anything is that over the last of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leash.flow.lane import LaneState
+
+if TYPE_CHECKING:
+    from leash.flow.flow import Flow
+
+Entry = tuple[Any, int, int, int, int]
+
+
+def judge(flow: Flow, now: int, lane: LaneState, entries: list[Entry], left: int) -> None:
+    """For lanes that never drop: a verdict is a signal to the window."""
+    codel = lane.codel
+    behind = left + len(entries) - 1
+    waited = now - entries[0][1]
+    verdict = codel.judge(now, waited, behind)
+    if not verdict and (waited < codel.target or len(entries) == 1):
+        return
+    at = 0
+    while verdict and at + 1 < len(entries):
+        _signal(flow, now, lane)
+        at += 1
+        behind -= 1
+        verdict = codel.judge(now, now - entries[at][1], behind)
+    if verdict:
+        _signal(flow, now, lane)
+    elif at + 1 < len(entries):
+        codel.judge(now, now - entries[-1][1], left)
+
+
+def judge_dropping(flow: Flow, now: int, lane: LaneState, entries: list[Entry]) -> list[Entry]:
+    """For lanes that may drop: the entries that are left to serve."""
+    kept = []
+    behind = len(lane.buffer) + len(entries)
+    deadline = lane.shedder.deadline or 0
+    for entry in entries:
+        behind -= 1
+        if lane.codel.judge(now, now - entry[1], behind):
+            age = now - entry[4]
+            if age >= deadline:
+                action = lane.shedder.decide(True, age=age)
+                flow.shed(lane, entry[0], "drop", action.reason)
+                continue
+            _signal(flow, now, lane)
+        kept.append(entry)
+    return kept
+
+
+def return_excess(flow: Flow, lane: LaneState, excess: int) -> None:
+    """Give back what is beyond the new window, the newest first, as far as the ladder allows."""
+    withdrawn = 0
+    while lane.buffer and withdrawn < excess:
+        message = lane.buffer[-1][0]
+        action = lane.shedder.decide(True, consumers=lane.consumers, redelivered=flow.redelivered(message))
+        if action.kind != "return":
+            break
+        lane.buffer.pop()
+        withdrawn += 1
+        flow.shed(lane, message, "return", action.reason)
+    flow.withdraw(lane, withdrawn)
+
+
+def _signal(flow: Flow, now: int, lane: LaneState) -> None:
+    if lane.shedder.mode != "return":
+        lane.shedder.decide(True)
+    if lane.shedder.mode != "observe" and lane.window is not None:
+        change = lane.window.signal(now)
+        if change is not None:
+            flow.set_window(lane, change)

@@ -1,0 +1,78 @@
+"""Lanes that sit out, and rounds that wait for a lane: who goes on when, by time alone."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from leash.flow.lane import MS, THROTTLED, WAITING, LaneState
+from leash.policies.fair import DeficitRoundRobin
+
+HOLD_LEAST, HOLD_TRIPS = 50 * MS, 4
+"""A round waits for a lane this long, or this many round trips, at most."""
+
+
+class Sidelines:
+    """Timers are whole nanoseconds; one that is no longer needed fires for nothing."""
+
+    def __init__(self, rounds: DeficitRoundRobin, lanes: dict[str, LaneState]) -> None:
+        self._rounds = rounds
+        self._lanes = lanes
+        self._timers: list[tuple[int, int, str]] = []
+        self._serial = 0
+        self.round_trip: int | None = None
+
+    @property
+    def patience(self) -> int:
+        return max(HOLD_LEAST, HOLD_TRIPS * (self.round_trip or 0))
+
+    @property
+    def next(self) -> int | None:
+        """When time alone may change something."""
+        return self._timers[0][0] if self._timers else None
+
+    def block(self, lane: LaneState, why: int) -> None:
+        if not lane.blocks:
+            self._rounds.block(lane.name)
+        lane.blocks |= why
+
+    def unblock(self, lane: LaneState, why: int) -> None:
+        if lane.blocks & why:
+            lane.blocks &= ~why
+            if not lane.blocks:
+                self._rounds.unblock(lane.name)
+
+    def until(self, at: int, lane: LaneState) -> None:
+        self._serial += 1
+        heappush(self._timers, (at, self._serial, lane.name))
+
+    def throttle(self, now: int, lane: LaneState) -> None:
+        """Without a token it sits out until there is one."""
+        wait = lane.bucket.wait(now) if lane.bucket is not None else 0
+        if wait:
+            self.block(lane, THROTTLED)
+            self.until(now + wait, lane)
+        else:
+            self.unblock(lane, THROTTLED)
+
+    def hold(self, now: int) -> None:
+        """A worker found nothing: if that is because a round waits for lanes, then not for long."""
+        for name in self._rounds.held:
+            lane = self._lanes[name]
+            if lane.held_since is None:
+                lane.held_since = now
+                self.until(now + self.patience, lane)
+
+    def fire(self, now: int) -> list[LaneState]:
+        """Let go on whoever may; returns the lanes that a round waited for in vain."""
+        in_vain = []
+        while self._timers and self._timers[0][0] <= now:
+            lane = self._lanes.get(heappop(self._timers)[2])
+            if lane is None:
+                continue
+            if lane.blocks & THROTTLED:
+                self.throttle(now, lane)
+            if lane.blocks & WAITING and lane.wakes is not None and lane.wakes <= now:
+                self.unblock(lane, WAITING)
+            if lane.held_since is not None and now - lane.held_since >= self.patience:
+                in_vain.append(lane)
+        return in_vain
