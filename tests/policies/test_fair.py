@@ -259,6 +259,16 @@ def test_rounds_that_went_by_are_paid_at_the_quantum_of_their_time() -> None:
     assert rr.balance("a") == -91
 
 
+def test_messages_that_are_gone_are_not_picked() -> None:
+    rr = DeficitRoundRobin({"a": 2, "b": 2})
+    rr.offer("a", 3)
+    rr.offer("b", 1)
+    rr.withdraw("a", 3)
+    assert [rr.pick(), rr.pick()] == [Ticket("b"), None]
+    with pytest.raises(ConfigError):
+        rr.withdraw("b", 1)
+
+
 def test_lanes_come_and_go() -> None:
     rr = backlogged({"a": 1, "b": 1})
     assert order(rr, 1) == "a"

@@ -112,6 +112,11 @@ class DeficitRoundRobin:
         if n and not account.listed and not account.blocked:
             account.rounds.join(account)
 
+    def withdraw(self, lane: str, n: int) -> None:
+        """`n` visible messages are gone, and not by a pick."""
+        account = self._lane(lane)
+        account.visible -= whole("n", n, 0, account.visible)
+
     def expect(self, lane: str, n: int) -> None:
         """`n` more are known to be on their way; what is offered from now on counts against them.
 
