@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy import int64
 
 from leash.errors import ConfigError
 from leash.policies import TokenBucket
@@ -114,6 +115,16 @@ def test_a_debt_delays_what_follows() -> None:
     assert bucket.wait(0, 0) == 2_000_000_000
     assert not bucket.take(2_099_999_999)
     assert bucket.take(2_100_000_000)
+
+
+def test_a_cost_from_numpy_is_as_exact_as_any() -> None:
+    bucket, total = TokenBucket("1/7", 10**9), TokenBucket(1, 10**9)
+    cost = int64(10**8)
+    assert bucket.take(0, cost)  # type: ignore[arg-type]
+    assert take_all(0, (bucket, total), cost)  # type: ignore[arg-type]
+    bucket.refund(0, cost)  # type: ignore[arg-type]
+    assert bucket.available(0) == 9 * 10**8
+    assert type(bucket.state()["level"]) is int
 
 
 def test_wait_is_the_first_nanosecond_that_succeeds() -> None:

@@ -55,16 +55,22 @@ class TokenBucket:
 
     def take(self, now: int, cost: int = 1) -> bool:
         """Take `cost` tokens if they are there."""
+        if not self.ready(now, cost):
+            return False
+        self._spend(now, cost)
+        return True
+
+    def ready(self, now: int, cost: int = 1) -> bool:
+        """Would `take` succeed?"""
         if cost.__class__ is not int or cost < 0:
             cost = whole("cost", cost, 0)
         self._sync(now)
-        need = cost if cost < self._burst else self._burst
-        if self._level < need * self._unit:
-            return False
-        self._level -= cost * self._unit
+        return self._level >= (cost if cost < self._burst else self._burst) * self._unit
+
+    def _spend(self, now: int, cost: int) -> None:
+        self._level -= int(cost) * self._unit  # a numpy integer would overflow
         if self._last is None:  # the first take starts the clock, and no question before it
             self._last = now
-        return True
 
     def wait(self, now: int, cost: int = 1) -> int:
         """Nanoseconds until `take` would succeed; 0 when it would now."""
@@ -129,11 +135,11 @@ class TokenBucket:
 def take_all(now: int, buckets: Sequence[TokenBucket | None], cost: int = 1) -> bool:
     """Take from every bucket, or from none: a lane's and the total, say. None stands for no limit."""
     for bucket in buckets:
-        if bucket is not None and bucket.wait(now, cost):
+        if bucket is not None and not bucket.ready(now, cost):
             return False
     for bucket in buckets:
         if bucket is not None:
-            bucket.take(now, cost)
+            bucket._spend(now, cost)
     return True
 
 
