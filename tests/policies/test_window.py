@@ -526,6 +526,20 @@ def test_random_service_times_neither_starve_it_nor_make_it_swing(
         assert max(windows) - middle <= max(2, 0.2 * middle)
 
 
+@pytest.mark.parametrize(("credit", "nacks"), [(26, 3.5), (51, 7.7), (4, 0)])
+def test_returning_messages_never_ends_where_shrinking_the_window_does_it_once(
+    credit: int, nacks: float
+) -> None:
+    codel = CoDel(20 * MS, 20 * MS)
+    codel.target = 100 * MS  # the seed's own numbers, which our constructor refuses
+    sim = Simulation(Window(credit), always(40 * MS), always(50 * MS), codel=codel, tuned=False)
+    run = sim.run(60 * SECOND)
+    assert run.nacks / len(run.busy) == pytest.approx(nacks, abs=0.06)
+    assert run.utilisation(SECOND, 60 * SECOND) == 1
+    if credit == 4:
+        assert set(run.waits_from(SECOND)) == {20 * MS}
+
+
 def test_codel_and_the_window_do_not_fight() -> None:
     window, codel = Window(51), CoDel(5 * MS, 100 * MS)
     codel.retarget(90 * MS)  # 1.5 times the designed wait of two standard deviations

@@ -32,6 +32,7 @@ class Run:
     changes: list[tuple[int, int, str]] = field(default_factory=list)
     waits: list[tuple[int, int]] = field(default_factory=list)
     busy: list[tuple[int, int]] = field(default_factory=list)
+    nacks: int = 0
 
     def utilisation(self, begin: int, end: int, workers: int = 1) -> float:
         work = sum(max(0, min(stop, end) - max(start, begin)) for start, stop in self.busy)
@@ -61,7 +62,7 @@ class Simulation:
     anew: bool = False
     """A new window is a new consumer."""
     tuned: bool = True
-    """False: the window stays as it is."""
+    """False: the window stays as it is, and CoDel returns what it sheds."""
 
     def __post_init__(self) -> None:
         self.events: list[tuple[int, int, int, tuple[int, ...]]] = []
@@ -123,6 +124,11 @@ class Simulation:
                 self.push(now + self.bucket.wait(now), _WAKE)
                 return
             arrived, epoch = self.buffer.popleft()
+            left = len(self.buffer)
+            if not self.tuned and self.codel is not None and self.codel.judge(now, now - arrived, left):
+                self.log.nacks += 1
+                self.tell(now, acks=(epoch,))
+                continue
             self.log.waits.append((now, now - arrived))
             self.report(now, arrived, epoch, now - self.idle_since.popleft())
             took = self.service(now)
