@@ -18,11 +18,16 @@ from leash.policies.tokens import TokenBucket
 from leash.policies.window import Change, Window
 
 MS = 1_000_000
+SECOND = 1000 * MS
 
 # At the same instant a message arrives before a worker looks for it, as in the formulas.
 _TO_BROKER, _TO_CLIENT, _DONE, _WAKE = range(4)
 
 _NEVER = 1 << 62
+
+
+def always(value: int) -> Callable[[int], int]:
+    return lambda _: value
 
 
 @dataclass

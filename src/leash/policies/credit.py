@@ -84,7 +84,9 @@ def lane_window(
     """
     whole("quantum", quantum, 1)
     whole("quanta", quanta, quantum)
-    pool = Fraction(whole("workers", workers, 1) * (round_trip + max(1, service)), max(1, service))
+    service = max(1, whole("service", service, 0))
+    cycle = whole("round_trip", round_trip, 0) + service
+    pool = Fraction(whole("workers", workers, 1) * cycle, service)
     share = ceil(pool * quantum / quanta)
     return clamp(max(share, min(quantum, ceil(pool))) + whole("ack_batch", ack_batch, 1) - 1)
 
