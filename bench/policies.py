@@ -49,6 +49,42 @@ def ring() -> list[Row]:
     return rows
 
 
+def fair() -> list[Row]:
+    """Picking and settling, lane by lane and in bulk."""
+    from leash.policies import DeficitRoundRobin
+
+    picks = 200_000
+
+    def backlogged(lanes: int, active: int) -> DeficitRoundRobin:
+        rr = DeficitRoundRobin({f"lane-{i}": 4 * (i % 10 + 1) for i in range(lanes)})
+        for lane in list(rr.quanta)[:active]:
+            rr.offer(lane, 10 * picks)
+        return rr
+
+    def rate(rr: DeficitRoundRobin, cost: int | None) -> float:
+        def loop() -> None:
+            for _ in range(picks):
+                ticket = rr.pick()
+                assert ticket is not None
+                rr.settle(ticket, cost)
+
+        return picks / best(loop)
+
+    rows: list[Row] = [
+        ("fair: pick + settle, 10 lanes", rate(backlogged(10, 10), None), "/s"),
+        ("fair: pick + settle at a cost of 5, 10 lanes", rate(backlogged(10, 10), 5), "/s"),
+        ("fair: pick + settle, 10,000 lanes", rate(backlogged(10_000, 10_000), None), "/s"),
+        ("fair: pick + settle, 10 of 10,000 lanes busy", rate(backlogged(10_000, 10), None), "/s"),
+    ]
+    rng = random.Random(1)
+    backlog = {f"lane-{i}": rng.randrange(1, 10**9) for i in range(10_000)}
+    for budget in (10**3, 10**6, 10**9, 10**12):
+        rr = backlogged(10_000, 0)
+        took = best(partial(rr.plan, backlog, budget))
+        rows.append((f"fair: plan {budget:,} over 10,000 lanes", took * 1e3, "ms"))
+    return rows
+
+
 def small() -> list[Row]:
     """One call each of what the hot path asks for every message: tokens, CoDel, the window."""
     from leash.policies import CoDel, TokenBucket, Window

@@ -1,25 +1,20 @@
-"""Picking one by one: the numbers, the rules that are easy to get wrong, tiers, nesting, and bad arguments."""
+"""Picking one by one: the numbers, the rules that are easy to get wrong, nesting, and the state."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from leash.errors import ConfigError
 from leash.policies.fair import DeficitRoundRobin, Ticket
 
 
 def order(rr: DeficitRoundRobin, count: int) -> str:
     """The lanes of the next picks, each settled at its estimate."""
-    lanes = []
-    for _ in range(count):
-        ticket = rr.pick()
-        if ticket is None:
-            break
+    lanes: list[str] = []
+    while len(lanes) < count and (ticket := rr.pick()) is not None:
         rr.settle(ticket)
         lanes.append(ticket.lane)
     return "".join(lanes)
@@ -41,7 +36,9 @@ def test_ten_lanes_with_quanta_4_to_40_get_exactly_their_shares() -> None:
         assert ticket is not None
         rr.settle(ticket)
         sent[ticket.lane] += 1
-    assert [sent[lane] for lane in lanes] == [3640, 7280, 10920, 14555, 18180, 21816, 25452, 29088, 32724, 36360]
+    assert [sent[lane] for lane in lanes] == [
+        3640, 7280, 10920, 14555, 18180, 21816, 25452, 29088, 32724, 36360,
+    ]  # fmt: skip
 
 
 def test_a_lane_has_its_whole_turn_before_the_next_one() -> None:
@@ -265,8 +262,6 @@ def test_messages_that_are_gone_are_not_picked() -> None:
     rr.offer("b", 1)
     rr.withdraw("a", 3)
     assert [rr.pick(), rr.pick()] == [Ticket("b"), None]
-    with pytest.raises(ConfigError):
-        rr.withdraw("b", 1)
 
 
 def test_lanes_come_and_go() -> None:
@@ -280,48 +275,6 @@ def test_lanes_come_and_go() -> None:
     rr.remove_lane("a")
     rr.remove_lane("c")
     assert rr.pick() is None
-
-
-def test_a_lower_tier_is_served_when_no_higher_one_can_be() -> None:
-    rr = DeficitRoundRobin({"a": 2, "b": 1, "low": 5}, tiers={"low": 1})
-    rr.offer("low", 10)
-    assert order(rr, 2) == "lowlow"
-    rr.offer("a", 3)
-    rr.offer("b", 1)
-    assert order(rr, 5) == "aabalow"
-    rr.offer("a", 2)
-    rr.block("a")
-    assert order(rr, 2) == "lowlow"
-    rr.unblock("a")
-    assert order(rr, 2) == "aa"
-
-
-def test_a_guaranteed_share_is_exact_while_the_tier_has_work() -> None:
-    rr = backlogged({"a": 3, "b": 1}, tiers={"b": 1}, guaranteed={1: 10})
-    assert order(rr, 1000) == ("a" * 9 + "b") * 100
-
-
-def test_guarantees_that_fall_due_together_are_served_one_after_the_other() -> None:
-    rr = backlogged({"a": 3, "b": 1, "c": 1}, tiers={"b": 1, "c": 2}, guaranteed={1: 10, 2: 25})
-    assert order(rr, 20) == "aaacaaacabacaaacaaab"
-    assert order(rr, 4) == "caac"
-    assert Counter(order(rr, 10_000)) == {"a": 6500, "b": 1000, "c": 2500}
-
-
-def test_a_guarantee_does_not_build_up_while_there_is_nothing_to_serve() -> None:
-    rr = DeficitRoundRobin({"a": 1, "b": 1}, tiers={"b": 1}, guaranteed={1: 50})
-    rr.offer("a", 1000)
-    assert order(rr, 100) == "a" * 100
-    rr.offer("b", 100)
-    assert order(rr, 6) == "ababab"
-
-
-def test_a_tier_served_anyhow_has_its_guarantee_afterwards() -> None:
-    rr = DeficitRoundRobin({"a": 1, "b": 1}, tiers={"b": 1}, guaranteed={1: 50})
-    rr.offer("b", 1000)
-    assert order(rr, 100) == "b" * 100
-    rr.offer("a", 100)
-    assert order(rr, 10) == "ababababab"
 
 
 def test_tenants_inside_queues_are_the_same_object_inside_itself() -> None:
@@ -388,64 +341,3 @@ def test_lanes_without_work_are_never_looked_at() -> None:
         rr.pick(eligible=note)
     assert len(asked) <= 200
     assert set(asked) == {str(i) for i in range(10)}
-
-
-BAD: list[tuple[str, Callable[[DeficitRoundRobin], object], str]] = [
-    ("quantum", lambda _: DeficitRoundRobin({"a": 0}), "a whole number from 1 on"),
-    ("quantum", lambda _: DeficitRoundRobin({"a": -1}), "a whole number from 1 on"),
-    ("quantum", lambda _: DeficitRoundRobin({"a": 1.5}), "a whole number"),  # type: ignore[dict-item]
-    ("quantum", lambda _: DeficitRoundRobin({"a": True}), "a whole number"),
-    ("quantum", lambda _: DeficitRoundRobin({"a": "3"}), "a whole number"),  # type: ignore[dict-item]
-    ("quanta", lambda _: DeficitRoundRobin(7), "a mapping"),  # type: ignore[arg-type]
-    ("lane", lambda _: DeficitRoundRobin([("a", 1), ("a", 2)]), "each lane once"),
-    ("tier", lambda _: DeficitRoundRobin({"a": 1}, tiers={"a": -1}), "a whole number from 0 on"),
-    ("tiers", lambda _: DeficitRoundRobin({"a": 1}, tiers={"b": 1}), "only lanes that have a quantum: 'a'"),
-    ("guaranteed", lambda _: DeficitRoundRobin({"a": 1}, guaranteed={0: 0}), "from 1 to 100"),
-    ("guaranteed", lambda _: DeficitRoundRobin({"a": 1}, guaranteed={0: 60, 1: 60}), "at most 100"),
-    ("lane", lambda rr: rr.add_lane("a", 1), "each lane once"),
-    ("quantum", lambda rr: rr.add_lane("new", 0), "from 1 on"),
-    ("quantum", lambda rr: rr.set_quantum("a", 0), "from 1 on"),
-    ("lane", lambda rr: rr.set_quantum("?", 1), "one of 'a', 'b'"),
-    ("lane", lambda rr: rr.remove_lane("?"), "one of 'a', 'b'"),
-    ("lane", lambda rr: rr.offer("?"), "one of 'a', 'b'"),
-    ("n", lambda rr: rr.offer("a", -1), "from 0 on"),
-    ("n", lambda rr: rr.offer("a", 1.0), "from 0 on"),  # type: ignore[arg-type]
-    ("n", lambda rr: rr.offer("a", True), "from 0 on"),
-    ("lane", lambda rr: rr.expect("?", 1), "one of 'a', 'b'"),
-    ("n", lambda rr: rr.expect("a", -1), "from 0 on"),
-    ("lane", lambda rr: rr.block("?"), "one of 'a', 'b'"),
-    ("lane", lambda rr: rr.unblock("?"), "one of 'a', 'b'"),
-    ("lane", lambda rr: rr.balance("?"), "one of 'a', 'b'"),
-    ("cost", lambda rr: rr.pick(cost=lambda _: -1), "from 0 on"),
-    ("limit", lambda rr: rr.take(0), "from 1 on"),
-    ("lane", lambda rr: rr.settle(Ticket("?")), "one of 'a', 'b'"),
-    ("cost", lambda rr: rr.settle(Ticket("a"), -1), "from 0 on"),
-    ("cost", lambda rr: rr.settle(Ticket("a"), 0.5), "from 0 on"),  # type: ignore[arg-type]
-    ("estimate", lambda rr: rr.settle(Ticket("a", -1)), "from 0 on"),
-    ("ticket", lambda rr: rr.settle(rr.pick(eligible=lambda _: False)), "a Ticket"),  # type: ignore[arg-type]
-    ("budget", lambda rr: rr.plan({"a": 1}, -1), "from 0 on"),
-    ("backlog", lambda rr: rr.plan({"a": -1}, 1), "from 0 on"),
-    ("backlog", lambda rr: rr.plan({"?": 1}, 1), "one of 'a', 'b'"),
-    ("state", lambda rr: rr.restore({}), r"what state\(\) returned"),
-    ("state", lambda rr: rr.restore({"tiers": [{"tier": 0, "round": 0}]}), r"what state\(\) returned"),
-]
-
-
-@pytest.mark.parametrize(("argument", "call", "allowed"), BAD)
-def test_a_bad_argument_is_named_with_what_is_allowed(
-    argument: str, call: Callable[[DeficitRoundRobin], object], allowed: str
-) -> None:
-    rr = backlogged({"a": 2, "b": 1})
-    with pytest.raises(ConfigError, match=allowed) as error:
-        call(rr)
-    assert error.value.argument == argument
-
-
-@pytest.mark.parametrize(("argument", "call", "allowed"), [bad for bad in BAD if bad[0] != "state"])
-def test_a_bad_argument_changes_nothing(
-    argument: str, call: Callable[[DeficitRoundRobin], object], allowed: str
-) -> None:
-    rr, twin = backlogged({"a": 2, "b": 1}), backlogged({"a": 2, "b": 1})
-    with pytest.raises(ConfigError, match=f"{argument}=.*{allowed}"):
-        call(rr)
-    assert order(rr, 6) == order(twin, 6)

@@ -101,7 +101,11 @@ class Spinning:
             lane.balance = min(0, lane.balance)
 
 
-OPS = ["pick"] * 8 + ["settle"] * 4 + ["offer", "offer", "expect", "give up", "block", "unblock", "quantum"]
+OPS = (
+    ["pick"] * 8
+    + ["settle"] * 4
+    + ["offer", "offer", "withdraw", "expect", "give up", "block", "unblock", "quantum"]
+)
 STEP = st.tuples(st.sampled_from(OPS), st.sampled_from(LANES), st.integers(0, 12), st.integers(1, 15))
 
 
@@ -136,6 +140,10 @@ def test_jumping_serves_in_the_same_order_as_spinning(
             lane.expected = max(0, lane.expected - n)
             if n:
                 model.wake(name)
+        elif op == "withdraw":
+            gone = min(n, lane.visible)
+            rr.withdraw(name, gone)
+            lane.visible -= gone
         elif op in ("expect", "give up"):
             lane.expected = n if op == "expect" else 0
             rr.expect(name, lane.expected)

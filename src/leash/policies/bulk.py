@@ -1,4 +1,4 @@
-"""A batch shared out among the lanes of one tier: the same as picking message after message, in two laps.
+"""A batch shared out among the lanes of one tier: the same as picking message after message, in a few laps.
 
 Every message costs 1. After one lap, turn by turn, every lane left has work and no surplus. R further
 rounds then serve min(backlog, max(0, balance + R * quantum)) of each, which grows in straight lines between
@@ -15,11 +15,22 @@ from leash.policies.rounds import Lane, Rounds
 
 def share_out(rounds: Rounds, budget: int, grants: dict[str, int]) -> int:
     """Add to `grants` what each lane may take, and return what is left of the budget."""
-    budget -= _lap(rounds, budget, grants)
+    for _ in range(_laps(rounds)):
+        budget -= _lap(rounds, budget, grants)
     if budget and rounds.turns:
         budget -= _pass_rounds(rounds, _whole_rounds(rounds.turns, budget), grants)
         budget -= _lap(rounds, budget, grants)
     return budget
+
+
+def _laps(rounds: Rounds) -> int:
+    """How many it takes until every lane's next turn is one round after its last one.
+
+    Picks that skipped lanes may have left turns under way behind the front one, or from earlier rounds.
+    Such a lane may have missed rounds, which its next turn makes up for.
+    """
+    under_way = [lane for lane in rounds.turns if lane.granted]
+    return 1 if all(lane is rounds.turns[0] and lane.round == rounds.round for lane in under_way) else 2
 
 
 def _lap(rounds: Rounds, budget: int, grants: dict[str, int]) -> int:

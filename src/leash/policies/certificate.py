@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
+from leash.errors import ConfigError
 from leash.policies.exact import whole
 from leash.policies.rounds import Ticket
 
@@ -51,6 +52,9 @@ class Certificate:
         self, quanta: Mapping[str, int], standing: Mapping[str, int] | None = None, workers: int = 1
     ) -> None:
         measured = quanta if standing is None else standing
+        for lane in measured:
+            if lane not in quanta:
+                raise ConfigError("standing", lane, "only lanes that have a quantum")
         self._sent = {lane: standing[lane] if standing else 0 for lane in measured}
         self._quanta = {lane: whole("quantum", quanta[lane], 1) for lane in measured}
         self._workers = whole("workers", workers, 1)

@@ -89,7 +89,9 @@ class Rounds:
                 if eligible is not None and not eligible(lane.name):
                     skipped.append(turns.popleft())
                     continue
-                if not lane.granted and not self.grant(lane):
+                if lane.granted:
+                    dry = -1  # a turn that began earlier says nothing about this lap
+                elif not self.grant(lane):
                     return None
                 if lane.balance > 0:
                     if lane.visible:
@@ -175,6 +177,6 @@ class Rounds:
         for lane in [*self.held.values(), *self.turns]:
             if lane.round == self.round and not lane.granted:
                 upcoming = self.round + 1  # it had its turn, so those behind it are of the next round too
-            had = 1 if lane.granted else upcoming - self.round
+            had = (lane.round + 1 if lane.granted else upcoming) - self.round
             standing[lane.name] = had * lane.quantum - self.balance(lane, upcoming)
         return standing
