@@ -14,13 +14,14 @@ from typing import Any
 from leash.amqp import Connection, topology
 from leash.errors import AmqpError, LeashError, NotFound
 
-from . import links, run, takeover
+from . import links, report, run, takeover
 from .files import open_files
 from .guard import Guard
 from .offsets import Plan, Seen, first_plan
 from .plan import Planner, Targets, cut
 from .remember import remember
 from .run import Settled
+from .seals import Seal
 from .settings import SourceSettings
 
 log = logging.getLogger(__name__)
@@ -49,9 +50,14 @@ class Driver:
         self._probed = 0.0
         self._link: Connection | None = None
         self._unbroken_since = 0
+        self._current: Plan | None = None
+        self._peeked: dict[str, Seal] = {}
         self._ended_at: int | None = None
+        self._reported: dict[str, Any] | None = None
+        self._depths: dict[str, int] = {}
+        self._gauges: dict[str, Any] = {}
+        self._throttled = False
         self._stop = threading.Event()
-        self.report: dict[str, Any] | None = None
 
     # --- Spark's calls ---
 
@@ -72,6 +78,9 @@ class Driver:
         if plan is None:
             return given
         self._planned.add(plan.seq)
+        self._current, self._peeked = plan, {}
+        self._probed = 0.0
+        self._gauges = {"tokens": planner.tokens(self._clock()), "balances": planner.balances()}
         # Spark has taken the plan, or it will ask again from `start`: either way this planner is spent.
         self._settled = None
         return plan
@@ -83,10 +92,20 @@ class Driver:
         self._committed = plan.seq
         run.commit(self._files, plan)
 
-    def ended(self) -> None:
-        """Spark reports a trigger's end: that is when the batch was over, whatever the trigger waits for."""
-        if self._ended_at is None:
+    def report(self) -> dict[str, Any] | None:
+        """For the query's progress.
+
+        Spark asks at a trigger's end, which also tells how long the batch took.
+        """
+        if self._current is not None:
+            plan, self._current = self._current, None
             self._ended_at = self._clock()
+            with ThreadPoolExecutor(_PARALLEL) as pool:
+                self._peeked = run.peek(self._files, plan, pool.map)
+            self._reported = report.batch(plan, self._peeked)
+        if self._reported is None:
+            return None
+        return self._reported | {"ready": self._depths, "throttled": self._throttled, **self._gauges}
 
     def stop(self) -> None:
         self._stop.set()
@@ -140,7 +159,7 @@ class Driver:
         settled = Settled((), (), acked=True)
         if start.seq > 0:
             with ThreadPoolExecutor(_PARALLEL) as pool:
-                settled = run.settle(self._files, start, pool.map)
+                settled = run.settle(self._files, start, self._peeked, pool.map)
         results = [
             ((split.queue, split.grant), seal)
             for split, seal in zip(settled.splits, settled.seals, strict=True)
@@ -152,24 +171,8 @@ class Driver:
         rows = planner.settle(results, now, took)
         if self._targets is not None:
             self._targets.settle(dict.fromkeys(name for (name, _), _ in results), rows)
-        self._report_settled(start, settled)
         self._settled = (start.folder, settled, planner)
         return settled, planner
-
-    def _report_settled(self, start: Plan, settled: Settled) -> None:
-        queues: dict[str, dict[str, Any]] = {}
-        for split, seal in zip(settled.splits, settled.seals, strict=True):
-            entry = queues.setdefault(
-                seal.queue or split.queue, {"granted": 0, "rows": 0, "redelivered": 0, "dropped": 0}
-            )
-            entry["granted"] += split.grant
-            entry["rows"] += seal.rows
-            entry["redelivered"] += seal.redelivered
-            entry["dropped"] += seal.dropped
-        total = sum(entry["rows"] for entry in queues.values())
-        for entry in queues.values():
-            entry["share"] = round(entry["rows"] / total, 4) if total else 0.0
-        self.report = {"batch": start.seq, "queues": queues, "throttled": False}
 
     # --- the batch to come ---
 
@@ -205,10 +208,8 @@ class Driver:
         names = [queue.name for queue in self._settings.queues]
         if self._targets is not None:
             return self._grants_available_now(planner, self._targets, all_available)
-        throttled = planner.wait(names, self._clock()) > 0
-        if self.report is not None:
-            self.report["throttled"] = throttled
-        if throttled or time.monotonic() - self._probed < _PROBE_EVERY:
+        self._throttled = planner.wait(names, self._clock()) > 0
+        if self._throttled or time.monotonic() - self._probed < _PROBE_EVERY:
             return {}
         ready = links.patiently(self._ready)
         return planner.grants(ready, self._clock(), all_available=all_available)
@@ -285,6 +286,7 @@ class Driver:
                 continue
             self._guard.watch(state)
             ready[queue.name] = state.ready
+        self._depths = ready
         return ready
 
 

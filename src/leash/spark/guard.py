@@ -40,7 +40,7 @@ class Guard:
                 continue
             found = traits(link, queue.name)
             if found is None:
-                self._warn(queue.name, "traits", "may not be inspected (no configure permission)")
+                self._warn(queue.name, "traits", "could not be inspected; may this user configure it?")
                 found = {}
             if self._settings.ordered:
                 self._check_order(link, queue.name, found)

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from leash.amqp import Outgoing, Properties
 from leash.errors import ConfigError
 
-from .rows import PROPERTIES
+from .columns import PROPERTIES
 from .settings import SinkSettings
 
 _TYPES = {

@@ -92,7 +92,7 @@ class Planner:
         aim = rows * target // took
         # A batch that the queues could not fill says only that more of them would have fitted.
         if granted >= self._budget or aim < self._budget:
-            self._budget = max(1, min(max(aim, self._budget // 2), 2 * self._budget))
+            self._budget = max(1, min(max(aim, -(-self._budget // 2)), 2 * self._budget))
 
     # --- the batch to come ---
 
@@ -152,8 +152,8 @@ class Planner:
     def tokens(self, now: int) -> dict[str, float]:
         return {name: round(bucket.level(now), 3) for name, bucket in self._buckets.items()}
 
-    def balance(self, name: str) -> int:
-        return self._fair.balance(name)
+    def balances(self) -> dict[str, int]:
+        return {name: self._fair.balance(name) for name in self._names}
 
 
 def _buckets(settings: SourceSettings) -> dict[str, TokenBucket]:

@@ -1,4 +1,4 @@
-"""Raw columns to the rows that Spark sees, and the schema they have."""
+"""Raw columns to the rows that Spark sees."""
 
 from __future__ import annotations
 
@@ -9,48 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from leash.amqp.properties import Properties, decode_properties
-from leash.errors import ConfigError, ProtocolError
+from leash.errors import ProtocolError
 
-PROPERTIES = {
-    "content_type": "STRING",
-    "content_encoding": "STRING",
-    "delivery_mode": "INT",
-    "priority": "INT",
-    "correlation_id": "STRING",
-    "reply_to": "STRING",
-    "expiration": "STRING",
-    "type": "STRING",
-    "user_id": "STRING",
-    "app_id": "STRING",
-}
-_HEADERS = "headers MAP<STRING, STRING>"
-_SCHEMA = (
-    "value BINARY, queue STRING, exchange STRING, routing_key STRING, redelivered BOOLEAN, "
-    "message_id STRING, timestamp TIMESTAMP, properties STRUCT<"
-    + ", ".join(f"{name}: {kind}" for name, kind in PROPERTIES.items())
-    + ">"
-)
+from .columns import PROPERTIES
+
 _RAW = {"value": "body", "exchange": "exchange", "routing_key": "routing_key", "redelivered": "redelivered"}
-
-
-def schema(include_headers: bool) -> str:
-    """In Spark's own language."""
-    return f"{_SCHEMA}, {_HEADERS}" if include_headers else _SCHEMA
-
-
-def check_columns(names: list[str], include_headers: bool) -> None:
-    """A schema that the user gave may leave columns out, not invent them."""
-    known = [part.strip().split()[0] for part in _SCHEMA.split("STRUCT<")[0].split(",")]
-    if include_headers:
-        known.append("headers")
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                "schema",
-                name,
-                f"a column of {', '.join(known)}"
-                + ("" if include_headers else "; headers needs includeHeaders=true"),
-            )
 
 
 def project(raw: pa.RecordBatch, queue: str, wanted: pa.Schema) -> pa.RecordBatch:

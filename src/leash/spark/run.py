@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,10 @@ from .offsets import Plan, Split, splits_of
 from .seals import Seal
 
 _OWNER_ALIVE = 120.0  # seconds without a sign of life from another host until its run counts as abandoned
+
+
+Each = Callable[..., Iterable[Any]]
+"""`map`, or one that works on several at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +37,25 @@ def begin(files: Files, run: str) -> None:
     fence.write_fence(files, run, fence.Fence(floor=0))
 
 
-def settle(files: Files, plan: Plan, each: Callable[..., Iterable[Any]] = map) -> Settled:
-    """Close the batch before the next is planned: a split that nobody read can be read by nobody from
-    now on."""
-    names = set(files.names(plan.folder))
+def peek(files: Files, plan: Plan, each: Each = map) -> dict[str, Seal]:
+    """The seals that stand, by path. A seal never changes, so none needs to be read twice."""
+    paths = [split.seal_path for split in splits_of(plan)]
+    found = each(lambda path: seals.read_seal(files, path), paths)
+    return {path: seal for path, seal in zip(paths, found, strict=True) if seal is not None}
+
+
+def settle(files: Files, plan: Plan, known: Mapping[str, Seal] | None = None, each: Each = map) -> Settled:
+    """Close the batch before the next is planned: what nobody read can be read by nobody from now on."""
     splits = tuple(splits_of(plan))
 
     def close(split: Split) -> Seal:
-        found = seals.read_seal(files, split.seal_path)
+        found = (known or {}).get(split.seal_path) or seals.read_seal(files, split.seal_path)
         if found is None and split.adopted:
             return Seal(attempt="gone", void=True)
         return found if found is not None else seals.void_seal(files, split.seal_path)
 
     found = tuple(each(close, splits))
+    names = set(files.names(plan.folder)) if plan.seen is not None else set()
     acked = all(
         seal.void or not seal.rows or f"{split.index:05d}.acked" in names
         for split, seal in zip(splits, found, strict=True)

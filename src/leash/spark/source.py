@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from . import rows
+from . import columns
 from .offsets import Plan, Split, splits_between
 from .settings import SourceSettings, browse_settings, sink_settings, source_settings
 
@@ -40,19 +40,21 @@ class RabbitMQ(DataSource):
     def name(cls) -> str:
         return "rabbitmq"
 
-    def schema(self) -> str:
-        return rows.schema(str(self.options.get("includeHeaders", "false")).strip().lower() == "true")
+    def schema(self) -> StructType:
+        return columns.source_schema(
+            str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from .browse import BrowseReader
 
         settings = browse_settings(self._options())
-        rows.check_columns(schema.names, settings.include_headers)
+        columns.check_schema(schema, settings.include_headers)
         return BrowseReader(settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         settings = source_settings(self._options())
-        rows.check_columns(schema.names, settings.include_headers)
+        columns.check_schema(schema, settings.include_headers)
         return QueueStreamReader(settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -110,8 +112,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver.prepare_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        self._driver.ended()
-        return self._driver.report
+        return self._driver.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         splits = splits_between(Plan.from_json(start), Plan.from_json(end))

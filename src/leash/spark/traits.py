@@ -7,11 +7,14 @@ declaration fits.
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
 from leash.amqp import Connection, topology
-from leash.errors import AmqpError, PreconditionFailed
+from leash.errors import ChannelError, PreconditionFailed
+
+log = logging.getLogger(__name__)
 
 _DIFFERS = re.compile(
     r"inequivalent arg '([^']+)' .* but current is (?:the value '(.*)' of type '(\w+)'|'(\w+)'|none)"
@@ -35,6 +38,7 @@ def traits(link: Connection, queue: str) -> dict[str, Any] | None:
         except PreconditionFailed as error:
             found = _DIFFERS.search(error.text)
             if found is None:
+                log.info("queue %r could not be inspected: %s", queue, error)
                 return None
             name, value, kind, flag = found.groups()
             if name in flags:
@@ -43,7 +47,8 @@ def traits(link: Connection, queue: str) -> dict[str, Any] | None:
                 arguments.pop(name, None)
             else:
                 arguments[name] = _value(value, kind)
-        except AmqpError:
+        except ChannelError as error:
+            log.info("queue %r could not be inspected: %s", queue, error)
             return None
     return None
 
