@@ -1,3 +1,20 @@
 """Leash: fair, flow-controlled RabbitMQ consuming, for Python workers and for Spark pipelines."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leash.consumer import Consumer, Message, Queue, Retry
+
 __version__ = "0.1.0"
+__all__ = ["Consumer", "Message", "Queue", "Retry"]
+
+
+def __getattr__(name: str) -> object:
+    # Whoever comes for the policies or for Spark does not pay for the consumer.
+    if name in __all__:
+        from leash import consumer
+
+        return getattr(consumer, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

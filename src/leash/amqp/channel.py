@@ -141,6 +141,10 @@ class Channel:
         self.call(commands.Basic.Cancel(tag, False), commands.Basic.CancelOk)
         self._consumers.pop(tag, None)
 
+    def forget_consumer(self, tag: str) -> None:
+        """For one that was cancelled without waiting, once all that was sent to it is here."""
+        self._consumers.pop(tag, None)
+
     def deliveries(self, timeout: float | None = None) -> wire.Deliveries | None:
         """The next batch for consumers without a `deliver`; None if nothing came in time."""
         try:
@@ -177,6 +181,10 @@ class Channel:
 
     def call(self, request: Method, *replies: type[Method], timeout: float = REPLY_TIMEOUT) -> Any:
         """Send a method and wait for one of its replies."""
+        return self.ask(request, *replies)(timeout)
+
+    def ask(self, request: Method, *replies: type[Method]) -> Callable[[float], Any]:
+        """Send a method; call what this returns to wait for its reply. So several can be on their way."""
         if self.connection.in_reader:
             raise RuntimeError(f"{request.name} would wait for the thread that calls it")
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -191,15 +199,19 @@ class Channel:
             except BaseException:
                 self._forget(waiting)
                 raise
-        try:
-            reply = answer.get(timeout=timeout)
-        except queue.Empty:
-            self._forget(waiting)
-            raise ReplyTimeout(
-                f"{self.connection.where}: no answer to {request.name} in {timeout:g} s"
-            ) from None
-        if isinstance(reply, AmqpError):
-            raise _again(reply) from reply
+
+        def reply(timeout: float) -> Any:
+            try:
+                got = answer.get(timeout=timeout)
+            except queue.Empty:
+                self._forget(waiting)
+                raise ReplyTimeout(
+                    f"{self.connection.where}: no answer to {request.name} in {timeout:g} s"
+                ) from None
+            if isinstance(got, AmqpError):
+                raise _again(got) from got
+            return got
+
         return reply
 
     def _forget(self, waiting: tuple[tuple[type[Method], ...], queue.SimpleQueue[Any]]) -> None:

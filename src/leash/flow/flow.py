@@ -69,7 +69,7 @@ class Flow:
         self.sidelines = Sidelines(self.rounds, self.lanes)
         self.service = BATCH_TIME  # one by one, until it is known to be fast
         self.now = 0
-        self._buffered = 0
+        self.buffered = 0
         self._ticked: int | None = None
         self._share_credit()
 
@@ -101,7 +101,7 @@ class Flow:
                 strict=False,
             )
         )
-        self._buffered += count
+        self.buffered += count
         if state.evidence:
             state.evidence = max(0, state.evidence - count)
             state.fed = now
@@ -186,7 +186,7 @@ class Flow:
         if self.total is not None:
             limit = min(limit, self.total.available(now))
         out: list[Dispatch] = []
-        if not self._buffered:
+        if not self.buffered:
             self.sidelines.hold(now)
             return out
         found = grants(self, now, limit, BATCH_TIME if most is None else None)
@@ -233,7 +233,7 @@ class Flow:
         """Ns until time alone lets a waiting worker go on; None: only an arrival does."""
         now = self._at(now)
         due = None if self.sidelines.next is None else self.sidelines.next - now
-        if self.total is not None and self._buffered:
+        if self.total is not None and self.buffered:
             total = self.total.wait(now)
             if total:
                 due = total if due is None else min(due, total)
@@ -292,7 +292,7 @@ class Flow:
         now = self._at(now)
         state = self._lane(lane)
         state.buffer.appendleft((message, now, -1, 1, now))
-        self._buffered += 1
+        self.buffered += 1
         self.rounds.offer(lane, 1)
         self.sidelines.block(state, WAITING)
         state.wakes = at
@@ -315,7 +315,7 @@ class Flow:
         buffer = lane.buffer
         pop = buffer.popleft
         entries = [pop() for _ in range(count)]
-        self._buffered -= count
+        self.buffered -= count
         left = len(buffer)
         if lane.bucket is not None:
             lane.allowed = None
@@ -380,7 +380,7 @@ class Flow:
 
     def withdraw(self, lane: LaneState, count: int) -> None:
         """Messages left the buffer without a turn: nobody must count on them."""
-        self._buffered -= count
+        self.buffered -= count
         self.rounds.withdraw(lane.name, count)
 
     # --- the window ---

@@ -1,0 +1,125 @@
+"""What a handler gets: a delivery, decoded only as far as it is looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from leash.amqp.properties import Properties, decode_properties
+from leash.consumer.settle import Outcome
+
+if TYPE_CHECKING:
+    from leash.consumer.link import Link
+
+TRIES = "x-leash-tries"
+EXCHANGE = "x-leash-exchange"
+ROUTING_KEY = "x-leash-routing-key"
+
+_TRIED = TRIES.encode()
+
+Raw = tuple[int, bool, str, str, bytes, bytes, "Link", int]
+"""Delivery tag, redelivered, exchange, routing key, property bytes, body, link, ns of arrival."""
+
+
+class Message:
+    """A delivery. Returning from the handler acks it; raising fails it; or settle it by hand, once."""
+
+    __slots__ = (
+        "_arrived",
+        "_link",
+        "_outcome",
+        "_raw_properties",
+        "_settle",
+        "_tag",
+        "body",
+        "exchange",
+        "failures",
+        "redelivered",
+        "routing_key",
+    )
+
+    def __init__(self, raw: Raw, settle: Callable[[Message, Outcome], bool]) -> None:
+        (
+            self._tag,
+            self.redelivered,
+            self.exchange,
+            self.routing_key,
+            self._raw_properties,
+            self.body,
+            self._link,
+            self._arrived,
+        ) = raw
+        self._settle = settle
+        self._outcome: Outcome | None = None
+        self.failures = self._link.failures.get(self._tag, 0) if self._link.failures else 0
+        if _TRIED in self._raw_properties:
+            self._restore()
+
+    def __repr__(self) -> str:
+        return f"<Message {self._tag} of {self.queue!r}, {len(self.body)} bytes>"
+
+    def _restore(self) -> None:
+        """A retried copy came by way of its retry queue: show where it was published first."""
+        headers = self.headers
+        self.exchange = str(headers.get(EXCHANGE, self.exchange))
+        self.routing_key = str(headers.get(ROUTING_KEY, self.routing_key))
+
+    @property
+    def queue(self) -> str:
+        return self._link.queue
+
+    @property
+    def properties(self) -> Properties:
+        """The AMQP properties. Read only: equal ones share an object."""
+        return decode_properties(self._raw_properties)
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        return self.properties.headers or {}
+
+    @property
+    def tries(self) -> int:
+        """How often it failed before."""
+        if _TRIED not in self._raw_properties:
+            return self.failures
+        tries = self.headers.get(TRIES)
+        return self.failures + (tries if isinstance(tries, int) else 0)
+
+    @property
+    def age(self) -> float:
+        """Seconds since its timestamp, which has whole seconds; without one, since it arrived here."""
+        stamp = self.properties.timestamp
+        if stamp is not None:
+            return max(0.0, time.time() - stamp.timestamp())
+        return (time.monotonic_ns() - self._arrived) / 1e9
+
+    def raw_again(self) -> Raw:
+        """For another try in place, on an ordered lane."""
+        self._link.failures = {self._tag: self.failures + 1}
+        return (
+            self._tag,
+            self.redelivered,
+            self.exchange,
+            self.routing_key,
+            self._raw_properties,
+            self.body,
+            self._link,
+            self._arrived,
+        )
+
+    @property
+    def settled(self) -> bool:
+        return self._outcome is not None
+
+    def ack(self) -> bool:
+        """Done with it. False, and nothing happens, if it was settled before or its connection is gone."""
+        return self._settle(self, Outcome.DONE)
+
+    def reject(self) -> bool:
+        """To the queue's dead-letter exchange, if it has one; else it is gone."""
+        return self._settle(self, Outcome.REJECTED)
+
+    def requeue(self) -> bool:
+        """Back to the queue, where it may come again at once."""
+        return self._settle(self, Outcome.REQUEUED)

@@ -1,0 +1,54 @@
+"""Frames on their way to the socket, in the order in which they were decided.
+
+The lock of the engine guards `add` and `claim`; whoever claims writes, without the lock, and then looks
+again: a frame that was added meanwhile by somebody who saw that one is writing is not left behind.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from leash.amqp.connection import Connection
+from leash.errors import AmqpError
+
+
+class Outbox:
+    """Of one connection."""
+
+    __slots__ = ("_busy", "_connection", "_lock", "_parts")
+
+    def __init__(self, connection: Connection, lock: Lock) -> None:
+        self._connection = connection
+        self._lock = lock
+        self._parts: list[bytes] = []
+        self._busy = False
+
+    def add(self, data: bytes) -> None:
+        self._parts.append(data)
+
+    def claim(self) -> bytes | None:
+        """What to write, if nobody is writing."""
+        if self._busy or not self._parts:
+            return None
+        self._busy = True
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data
+
+    def write(self, data: bytes | None) -> None:
+        """Write what was claimed, and what came meanwhile."""
+        while data is not None:
+            try:
+                self._connection.write(data)
+            except (AmqpError, TimeoutError):
+                return  # the loss of the connection is told elsewhere, and nothing can be settled any more
+            self._busy = False
+            if not self._parts:
+                return
+            with self._lock:
+                data = self.claim()
+
+    def drain(self) -> None:
+        with self._lock:
+            data = self.claim()
+        self.write(data)

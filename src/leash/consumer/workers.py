@@ -1,0 +1,261 @@
+"""The workers: threads for plain handlers, tasks of one event loop for `async def`.
+
+Each takes a batch of work, runs it message by message, and brings it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from leash.consumer.engine import Engine, Finished, clock
+from leash.consumer.message import Message, Raw
+from leash.flow import Dispatch
+
+Failed = Callable[[list[Message], BaseException], None]
+
+
+class Worker:
+    """What a worker is at, for the watchdog."""
+
+    __slots__ = ("begin", "queue", "warned")
+
+    def __init__(self) -> None:
+        self.begin: int | None = None
+        self.queue = ""
+        self.warned = False
+
+    def at(self, queue: str) -> int:
+        self.begin = now = clock()
+        self.queue = queue
+        self.warned = False
+        return now
+
+
+class Batch:
+    """How many messages a batch handler wants, and how long it waits for them, in ns."""
+
+    __slots__ = ("size", "wait")
+
+    def __init__(self, size: int, wait: int) -> None:
+        self.size = size
+        self.wait = wait
+
+
+class Pool:
+    """`count` workers around one handler."""
+
+    def __init__(
+        self, engine: Engine, handler: Callable[..., Any], count: int, batch: Batch | None, failed: Failed
+    ) -> None:
+        self.engine = engine
+        self.handler = handler
+        self.batch = batch
+        self.failed = failed
+        self.workers = [Worker() for _ in range(count)]
+        self.threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def join(self, deadline: int) -> bool:
+        """Wait until all are done; False: some were not by the deadline."""
+        for thread in self.threads:
+            thread.join(max(0, deadline - clock()) / 1e9)
+        return not any(thread.is_alive() for thread in self.threads)
+
+    def startable(self, raw: Raw) -> bool:
+        """Whether to begin with a message: not after a stop, nor when its settling would go nowhere."""
+        if self.engine.stopping:
+            self.engine.give_back([raw])
+            return False
+        return raw[6].alive
+
+
+class ThreadPool(Pool):
+    def start(self) -> None:
+        run = self._run if self.batch is None else self._run_batches
+        for number, worker in enumerate(self.workers):
+            thread = threading.Thread(target=run, args=(worker,), name=f"leash-worker {number}", daemon=True)
+            self.threads.append(thread)
+            thread.start()
+
+    def _run(self, worker: Worker) -> None:
+        engine, handler, settle = self.engine, self.handler, self.engine.settle
+        finished: Finished | None = None
+        while (work := engine.pull(finished)) is not None:
+            services = []
+            done: list[Raw] = []
+            for lane, raws, _ in work:
+                begin = worker.at(lane)
+                for raw in raws:
+                    if (engine.stopping or not raw[6].alive) and not self.startable(raw):
+                        continue
+                    message = Message(raw, settle)
+                    try:
+                        handler(message)
+                    except BaseException as error:
+                        self.failed([message], error)
+                    else:
+                        if message._outcome is None:
+                            done.append(raw)
+                services.append(clock() - begin)
+            worker.begin = None
+            finished = Finished(work, services, done)
+
+    def _run_batches(self, worker: Worker) -> None:
+        engine = self.engine
+        finished: Finished | None = None
+        while (work := self._collect(finished)) is not None:
+            messages = [Message(raw, engine.settle) for raw in _raws(work) if self.startable(raw)]
+            begin = worker.at(work[0].lane)
+            if messages:
+                try:
+                    self.handler(messages)
+                except BaseException as error:
+                    self.failed([message for message in messages if not message.settled], error)
+                    messages = []
+            finished = _finished(work, clock() - begin, messages)
+            worker.begin = None
+
+    def _collect(self, finished: Finished | None) -> list[Dispatch] | None:
+        assert self.batch is not None
+        work = self.engine.pull(finished, self.batch.size)
+        until = clock() + self.batch.wait
+        while work is not None and (missing := self.batch.size - len(_raws(work))) > 0:
+            more = self.engine.pull(None, missing, until)
+            if not more:
+                break
+            work += more
+        return work
+
+
+class AsyncPool(Pool):
+    """One thread with an event loop, and another that writes: no I/O happens on the handlers' loop."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._told = False
+        self._due = threading.Event()
+
+    def start(self) -> None:
+        for target, name in ((self._run_loop, "leash-loop"), (self._write, "leash-writer")):
+            thread = threading.Thread(target=target, name=name, daemon=True)
+            self.threads.append(thread)
+            thread.start()
+
+    def _write(self) -> None:
+        while not self.engine.stopping or self.threads[0].is_alive():
+            self._due.wait(0.5)
+            self._due.clear()
+            self.engine.drain()
+
+    def _run_loop(self) -> None:
+        asyncio.run(self._main())
+        self._due.set()
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.engine.on_ready = self._tell
+        await asyncio.gather(*(self._task(worker) for worker in self.workers))
+        self.engine.on_ready = None
+
+    def _tell(self) -> None:
+        """There may be work. Called under the engine's lock, by any thread."""
+        if not self._told and self._loop is not None:
+            self._told = True
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._told = False
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def _pull(
+        self, finished: Finished | None, most: int | None = None, until: int | None = None
+    ) -> list[Dispatch] | None:
+        since: int | None = None
+        while True:
+            work, wait = self.engine.try_pull(finished, most, since)
+            finished = None
+            self._due.set()
+            if work:
+                return work
+            if self.engine.stopping:
+                return None
+            now = clock()
+            if until is not None and now >= until:
+                return []
+            since = since or now
+            nap = min(1_000_000_000, wait or 1_000_000_000, 1 << 62 if until is None else until - now)
+            assert self._loop is not None
+            future = self._loop.create_future()
+            self._waiting.append(future)
+            timer = self._loop.call_later(nap / 1e9, self._wake)
+            await future
+            timer.cancel()
+
+    async def _task(self, worker: Worker) -> None:
+        run = self._messages if self.batch is None else self._batch
+        finished: Finished | None = None
+        most = None if self.batch is None else self.batch.size
+        while (work := await self._pull(finished, most)) is not None:
+            finished = await run(worker, work)
+            worker.begin = None
+
+    async def _messages(self, worker: Worker, work: list[Dispatch]) -> Finished:
+        handler: Callable[[Message], Awaitable[object]] = self.handler
+        services = []
+        done: list[Raw] = []
+        for lane, raws, _ in work:
+            begin = worker.at(lane)
+            for raw in raws:
+                if not self.startable(raw):
+                    continue
+                message = Message(raw, self.engine.settle)
+                try:
+                    await handler(message)
+                except BaseException as error:
+                    self.failed([message], error)
+                else:
+                    if message._outcome is None:
+                        done.append(raw)
+            services.append(clock() - begin)
+        return Finished(work, services, done)
+
+    async def _batch(self, worker: Worker, work: list[Dispatch]) -> Finished:
+        assert self.batch is not None
+        until = clock() + self.batch.wait
+        while (missing := self.batch.size - len(_raws(work))) > 0:
+            more = await self._pull(None, missing, until)
+            if not more:
+                break
+            work += more
+        messages = [Message(raw, self.engine.settle) for raw in _raws(work) if self.startable(raw)]
+        begin = worker.at(work[0].lane)
+        if messages:
+            try:
+                await self.handler(messages)
+            except BaseException as error:
+                self.failed([message for message in messages if not message.settled], error)
+                messages = []
+        return _finished(work, clock() - begin, messages)
+
+
+def _raws(work: list[Dispatch]) -> list[Raw]:
+    return [raw for dispatch in work for raw in dispatch.messages]
+
+
+def _finished(work: list[Dispatch], took: int, messages: list[Message]) -> Finished:
+    """A batch's time is shared by its messages; those that were not settled by hand are done."""
+    total = len(_raws(work))
+    services = [took * len(dispatch.messages) // total for dispatch in work]
+    kept = {(message.queue, message._tag) for message in messages if not message.settled}
+    done = [raw for raw in _raws(work) if (raw[6].queue, raw[0]) in kept]
+    return Finished(work, services, done)
