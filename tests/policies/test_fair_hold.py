@@ -123,6 +123,16 @@ def test_a_lower_tier_is_served_while_the_higher_one_waits() -> None:
     assert served(rr, 2) == "alow"
 
 
+def test_a_held_lane_goes_on_with_its_turn_after_a_restart() -> None:
+    rr = trickling()
+    assert served(rr) == "abbc"
+    twin = DeficitRoundRobin(rr.quanta)
+    twin.restore(rr.state())
+    for lane in rr.quanta:
+        twin.offer(lane, 9)
+    assert served(twin, 8) == "aabbcaaa"
+
+
 def test_all_waiting_for_each_other_go_on_as_messages_come() -> None:
     rr = DeficitRoundRobin({"a": 2, "b": 2})
     rr.expect("a", 50)

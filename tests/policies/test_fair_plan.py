@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from leash.policies.fair import DeficitRoundRobin, Ticket
@@ -135,8 +135,16 @@ def scenario(draw: st.DrawFn) -> tuple[dict[str, int], dict[str, Any], list[tupl
     return quanta, options, draw(st.lists(st.one_of(batch, correction, block, skip), min_size=3, max_size=14))
 
 
+TURN_LEFT_OPEN: list[tuple[Any, ...]] = [
+    ("plan", {"a": 2, "b": 3}, 1),
+    ("skip", "a", 3),
+    ("plan", {"a": 1}, 2),
+]
+
+
 @settings(max_examples=500, deadline=None)
 @given(scenario())
+@example((dict.fromkeys(LANES, 1), {}, TURN_LEFT_OPEN))
 def test_a_plan_is_what_repeated_picks_would_give(
     case: tuple[dict[str, int], dict[str, Any], list[tuple[Any, ...]]],
 ) -> None:
