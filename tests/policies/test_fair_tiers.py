@@ -64,3 +64,10 @@ def test_a_tier_served_anyhow_has_its_guarantee_afterwards() -> None:
     assert order(rr, 100) == "b" * 100
     rr.offer("a", 100)
     assert order(rr, 10) == "ababababab"
+
+
+def test_a_tier_that_waited_for_messages_does_not_save_up_its_guarantee() -> None:
+    rr = backlogged({"a": 1, "b": 9}, tiers={"b": 1}, guaranteed={1: 50})
+    for _ in range(1000):
+        assert rr.pick(eligible=lambda lane: lane == "a")
+    assert order(rr, 10) == "bbbabababa"

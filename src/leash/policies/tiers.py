@@ -22,9 +22,10 @@ def in_order(tiers: list[Rounds]) -> list[Rounds]:
 
 def served(tiers: list[Rounds], by: Rounds) -> None:
     """One service was given to tier `by`: all others that wait have a greater claim on the next one."""
+    most = SERVICE * len(tiers)  # waiting for each other takes no more; held or skipped ones must not save up
     for rounds in tiers:
         if rounds.share and (rounds.turns or rounds.held):
-            rounds.claim += rounds.share
+            rounds.claim = min(most, rounds.claim + rounds.share)
     by.claim = max(0, by.claim - SERVICE)
 
 
