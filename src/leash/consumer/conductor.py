@@ -180,6 +180,7 @@ class Conductor:
             if not engine.stopping:
                 engine.flow.tick(clock())
                 engine.carry_out()
+                engine.check()
             engine.flush()
             probes = [name for name in dict.fromkeys(engine.probes) if name in engine.links]
             engine.probes.clear()

@@ -32,6 +32,12 @@ NAP = 1_000_000_000
 """A waiting worker looks again after this many ns, whatever happens."""
 
 
+NEVER = 1 << 62
+
+FAST = 8
+"""From this batch size on, work that is left for the next turn of a busy worker waits for 500 us at most."""
+
+
 class Finished(NamedTuple):
     """What a worker brings back: dispatches, ns for each, and the messages to ack."""
 
@@ -62,6 +68,7 @@ class Engine:
         self._costs = costs
         self._deadlines = deadlines
         self._idle = 0
+        self._next_look = NEVER  # when the first of those who wait looks again
 
     # --- the reader's thread ---
 
@@ -91,7 +98,7 @@ class Engine:
                 self.nudge.set()
                 return
             self.flow.arrive(now, link.queue, raws, costs, ages, link.epoch_of(batch.consumer_tag))
-            self._wake(1 + len(raws) // self.flow.batch)
+            self.wake()
 
     def _cost(self, batch: Deliveries, raws: list[Raw]) -> list[int] | None:
         assert self._costs is not None
@@ -135,10 +142,7 @@ class Engine:
                 if not work and data is None and not self.stopping:
                     now = clock()
                     since = since or now
-                    nap = min(NAP, self.flow.wait(now) or NAP, NAP if until is None else max(0, until - now))
-                    self._idle += 1
-                    self.ready.wait(nap / 1e9)
-                    self._idle -= 1
+                    self._sleep(now, NAP if until is None else max(0, until - now))
                     work, data = self._exchange(None, most, since)
             if data is not None and self.outbox is not None:
                 self.outbox.write(data)
@@ -148,6 +152,16 @@ class Engine:
                 return None
             if until is not None and clock() >= until:
                 return []
+
+    def _sleep(self, now: int, most: int) -> None:
+        nap = min(NAP, most, self.flow.wait(now) or NAP)
+        wakes = now + nap
+        self._next_look = min(self._next_look, wakes)
+        self._idle += 1
+        self.ready.wait(nap / 1e9)
+        self._idle -= 1
+        if self._next_look >= wakes:
+            self._next_look = NEVER
 
     def try_pull(
         self, finished: Finished | None, most: int | None, since: int | None
@@ -171,8 +185,8 @@ class Engine:
             self.carry_out()
         if not work:
             self.flush()
-        elif self._idle and (flow.buffered or flow.sidelines.next is not None):
-            self.ready.notify()
+        elif self._idle and (flow.buffered >= flow.batch or (flow.sidelines.next or NEVER) < self._next_look):
+            self.ready.notify()  # there is enough for one more, or somebody to be woken by time
         return work, self.outbox.claim() if claim and self.outbox is not None else None
 
     def _finish(self, now: int, finished: Finished) -> None:
@@ -265,11 +279,22 @@ class Engine:
         """A line for the log, written by the conductor."""
         self.notes.append((level, event, fields))
 
-    def _wake(self, count: int) -> None:
+    def wake(self) -> None:
+        """Wake as many workers as there are batches; where they are fast, whoever runs is back soon."""
         if self._idle:
-            self.ready.notify(min(count, self._idle))
+            batch = self.flow.batch
+            count = self.flow.buffered // batch
+            if not count and (batch < FAST or self._idle == self.flow.workers):
+                count = 1
+            if count:
+                self.ready.notify(min(count, self._idle))
         if self.on_ready is not None:
             self.on_ready()
+
+    def check(self) -> None:
+        """Should a busy worker have been slow after all, another one takes over."""
+        if self._idle and self.flow.buffered:
+            self.ready.notify()
 
     def drain(self) -> None:
         """Write what is due. Not under the lock."""
@@ -294,7 +319,7 @@ class Engine:
             if link is not None and link.ending:
                 state = self.flow.lanes[queue]
                 link.restart(state.credit, state.window.epoch if state.window else 0)
-            self._wake(self._idle)
+            self.ready.notify_all()
         self.nudge.set()
 
     def stop(self) -> None:

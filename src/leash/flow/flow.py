@@ -106,6 +106,8 @@ class Flow:
             state.evidence = max(0, state.evidence - count)
             state.fed = now
         state.held_since = None
+        if state.renewing and state.window is not None and epoch == state.window.epoch:
+            state.renewing = False
         self.rounds.offer(lane, count)
 
     def done(self, now: int, dispatches: list[Dispatch], services: list[int]) -> None:
@@ -171,6 +173,7 @@ class Flow:
         state.buffer.clear()
         state.evidence = 0
         state.held_since = state.probe_after = None
+        state.renewing = False
         self.rounds.expect(lane, 0)
         self.withdraw(state, len(left))
         return left
@@ -375,7 +378,8 @@ class Flow:
             lane.expired += 1
             lane.dries += 1
             self.rounds.expect(lane.name, 0)
-            waited = self.sidelines.patience // MS
+            waited = self.sidelines.patience_for(lane) // MS
+            lane.renewing = False
             self.probe(now, lane, f"nothing came for {waited} ms although its queue had messages")
 
     def withdraw(self, lane: LaneState, count: int) -> None:
@@ -395,6 +399,7 @@ class Flow:
             resume = min(change.window, on_their_way + 1)
         excess = lane.in_work + len(lane.buffer) - change.window
         lane.credit, lane.reason = change
+        lane.renewing = True
         self.decisions.append(SetWindow(lane.name, *change, window.epoch, resume))
         if excess > 0 and lane.shedder.mode in ("return", "drop"):
             return_excess(self, lane, excess)

@@ -72,6 +72,7 @@ class LaneState:
         "probe_gap",
         "quantum",
         "reason",
+        "renewing",
         "served",
         "service",
         "shedder",
@@ -111,6 +112,7 @@ class LaneState:
             self.credit = self.window.window
         else:
             self.credit = max(whole("window", spec.window, 1, MOST), min(spec.least, MOST))
+        self.renewing = False  # consuming anew with another window: its first message is not here yet
         self.reason = "where it starts" if self.window else "as asked for"
         self.limited = self.bucket is not None or self.ordered
         self.allowed: int | None = None  # tokens left within one `Flow.take`

@@ -10,6 +10,9 @@ from leash.policies.fair import DeficitRoundRobin
 HOLD_LEAST, HOLD_TRIPS = 50 * MS, 4
 """A round waits for a lane this long, or this many round trips, at most."""
 
+RENEWING = 10
+"""So many times longer for a lane that consumes anew: a quorum queue has to agree on that first."""
+
 
 class Sidelines:
     """Timers are whole nanoseconds; one that is no longer needed fires for nothing."""
@@ -24,6 +27,9 @@ class Sidelines:
     @property
     def patience(self) -> int:
         return max(HOLD_LEAST, HOLD_TRIPS * (self.round_trip or 0))
+
+    def patience_for(self, lane: LaneState) -> int:
+        return RENEWING * self.patience if lane.renewing else self.patience
 
     @property
     def next(self) -> int | None:
@@ -73,6 +79,10 @@ class Sidelines:
                 self.throttle(now, lane)
             if lane.blocks & WAITING and lane.wakes is not None and lane.wakes <= now:
                 self.unblock(lane, WAITING)
-            if lane.held_since is not None and now - lane.held_since >= self.patience:
-                in_vain.append(lane)
+            if lane.held_since is not None:
+                over = lane.held_since + self.patience_for(lane)
+                if over <= now:
+                    in_vain.append(lane)
+                else:
+                    self.until(over, lane)
         return in_vain

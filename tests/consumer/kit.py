@@ -1,0 +1,45 @@
+"""What the consumer's tests share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from leash import Consumer
+from leash.amqp import Channel, Outgoing, Publisher
+from leash.amqp.topology import declare_queue, state
+
+
+def until(condition: Callable[[], object], seconds: float = 20.0, what: str = "") -> None:
+    """Wait for something that will come."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s{': ' if what else ''}{what}")
+        time.sleep(0.005)
+
+
+def fill(channel: Channel, name: str, count: int, *, kind: str = "classic", arguments: object = None) -> None:
+    """Declare a queue and put `count` messages with their number as body into it."""
+    declare_queue(channel, name, kind=kind, arguments=arguments)  # type: ignore[arg-type]
+    publish(channel, name, [str(number).encode() for number in range(count)])
+
+
+def publish(channel: Channel, name: str, bodies: list[bytes]) -> None:
+    if bodies:
+        with Publisher(channel.connection) as publisher:
+            publisher.publish(Outgoing(body, "", name) for body in bodies)
+
+
+def depth(channel: Channel, name: str) -> int:
+    return state(channel, name).ready
+
+
+@contextmanager
+def running(consumer: Consumer) -> Iterator[Consumer]:
+    consumer.start()
+    try:
+        yield consumer
+    finally:
+        consumer.stop()

@@ -1,0 +1,247 @@
+"""Handlers of every kind on a real broker: what they get, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from leash import Consumer, Message, Queue
+from leash.amqp import Channel, Outgoing, Properties, Publisher
+from leash.amqp.topology import declare_queue
+from leash.errors import ConfigError, NotFound
+from tests.consumer.kit import depth, fill, publish, running, until
+
+
+def test_a_message_carries_what_was_published(channel: Channel, uri: str) -> None:
+    declare_queue(channel, "q")
+    with Publisher(channel.connection) as publisher:
+        properties = Properties(headers={"tenant": "a"}, content_type="text/plain", message_id="m1")
+        publisher.publish([Outgoing(b"hello", "", "q", properties), Outgoing(b"", "", "q")])
+    got: list[Message] = []
+    consumer = Consumer(uri, ["q"])
+    consumer.handler(got.append)
+    with running(consumer):
+        until(lambda: len(got) == 2)
+        first, second = got
+        assert (first.body, first.routing_key, first.exchange, first.queue) == (b"hello", "q", "", "q")
+        assert first.headers == {"tenant": "a"}
+        assert first.properties.content_type == "text/plain"
+        assert not first.redelivered
+        assert first.tries == 0
+        assert 0 <= first.age < 20
+        assert (second.body, second.headers) == (b"", {})
+    assert depth(channel, "q") == 0
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_async_handlers_run_at_the_same_time_on_one_loop(channel: Channel, uri: str, workers: int) -> None:
+    fill(channel, "q", 40)
+    threads: set[int] = set()
+    running_now = most = 0
+    done: list[bytes] = []
+    consumer = Consumer(uri, ["q"], workers=workers)
+
+    @consumer.handler
+    async def work(message: Message) -> None:
+        nonlocal running_now, most
+        threads.add(threading.get_ident())
+        running_now += 1
+        most = max(most, running_now)
+        await asyncio.sleep(0.01)
+        running_now -= 1
+        done.append(message.body)
+
+    with running(consumer):
+        until(lambda: len(done) == 40)
+    assert len(threads) == 1
+    assert most == workers
+    assert depth(channel, "q") == 0
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_batch_handlers_get_full_batches_and_what_is_left_after_a_while(
+    channel: Channel, uri: str, asynchronous: bool
+) -> None:
+    fill(channel, "q", 250)
+    sizes: list[int] = []
+    seen: Counter[bytes] = Counter()
+    consumer = Consumer(uri, ["q"])
+
+    def note(messages: list[Message]) -> None:
+        sizes.append(len(messages))
+        seen.update(message.body for message in messages)
+
+    async def note_async(messages: list[Message]) -> None:
+        note(messages)
+
+    consumer.batch_handler(100, wait=0.5)(note_async if asynchronous else note)
+    with running(consumer):
+        until(lambda: sum(sizes) == 250)
+        assert consumer.stats().queues["q"].window >= 100
+    assert sizes == [100, 100, 50]
+    assert set(seen.values()) == {1}
+    assert depth(channel, "q") == 0
+
+
+def test_a_message_settled_by_hand_is_settled_once(channel: Channel, uri: str) -> None:
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    declare_queue(channel, "dead")
+    fill(channel, "q", 3, arguments=arguments)
+    again: list[bool] = []
+    answers: dict[str, list[bool]] = {}
+    consumer = Consumer(uri, ["q"])
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        body = message.body.decode()
+        if body == "0":
+            answers[body] = [message.ack(), message.ack(), message.reject()]
+            raise RuntimeError("after the ack, nobody minds")
+        if body == "1":
+            answers[body] = [message.reject(), message.requeue()]
+        elif message.redelivered:
+            again.append(True)
+        else:
+            answers[body] = [message.requeue(), message.ack()]
+
+    with running(consumer):
+        until(lambda: len(answers) == 3 and again)
+        until(lambda: depth(channel, "dead") == 1)
+    assert answers == {"0": [True, False, False], "1": [True, False], "2": [True, False]}
+    assert depth(channel, "q") == 0
+    assert depth(channel, "dead") == 1
+
+
+def test_a_paused_queue_gives_back_what_it_holds_and_goes_on_when_resumed(channel: Channel, uri: str) -> None:
+    for name in ("a", "b"):
+        fill(channel, name, 300)
+    seen: Counter[str] = Counter()
+    consumer = Consumer(uri, ["a", "b"])
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        time.sleep(0.002)
+        seen[message.queue] += 1
+
+    with running(consumer):
+        until(lambda: seen["a"] > 5)
+        consumer.pause("a")
+        until(lambda: consumer.stats().queues["a"].unsettled == 0)
+        before = seen["a"]
+        until(lambda: seen["b"] == 300)
+        assert seen["a"] == before
+        assert depth(channel, "a") == 300 - before
+        consumer.resume("a")
+        until(lambda: seen["a"] == 300)
+    assert depth(channel, "a") == 0
+
+
+def test_quantum_and_rate_change_while_it_runs(channel: Channel, uri: str) -> None:
+    for name in ("a", "b"):
+        fill(channel, name, 4000)
+    seen: Counter[str] = Counter()
+    consumer = Consumer(uri, [Queue("a", 1), Queue("b", 1)])
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        time.sleep(0.0005)
+        seen[message.queue] += 1
+
+    with running(consumer):
+        until(lambda: sum(seen.values()) > 100)
+        assert abs(seen["a"] - seen["b"]) <= 3
+        consumer.set_quantum("a", 9)
+        seen.clear()
+        until(lambda: sum(seen.values()) > 1000)
+        assert seen["a"] == pytest.approx(9 * seen["b"], rel=0.05)
+        consumer.set_rate("a", 10, 1)
+        time.sleep(0.2)
+        seen.clear()
+        begin = time.monotonic()
+        until(lambda: seen["b"] > 500)
+        assert seen["a"] <= 10 * (time.monotonic() - begin) + 2
+
+
+def test_stats_are_plain_numbers_of_what_happened(channel: Channel, uri: str) -> None:
+    fill(channel, "a", 200)
+    fill(channel, "b", 10)
+    done: list[bytes] = []
+    consumer = Consumer(uri, [Queue("a", 3), Queue("b", 1, rate=1000, burst=20)])
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        done.append(message.body)
+
+    with running(consumer):
+        until(lambda: len(done) == 210)
+        until(lambda: consumer.stats().queues["a"].handled == 200)
+        stats = consumer.stats()
+    a, b = stats.queues["a"], stats.queues["b"]
+    assert (a.handled, b.handled) == (200, 10)
+    assert a.share == pytest.approx(200 / 210)
+    assert a.target_share == 0.75
+    assert a.unsettled == b.unsettled == 0
+    assert b.tokens is not None
+    assert stats.connected
+    assert stats.round_trip
+    assert a.window_reason
+
+
+@pytest.mark.parametrize("cost", ["bytes", "header:weight", lambda message: len(message.body)])
+def test_shares_go_by_what_a_message_costs(channel: Channel, uri: str, cost: object) -> None:
+    for name, size in (("large", 90), ("small", 10)):
+        declare_queue(channel, name)
+        with Publisher(channel.connection) as publisher:
+            properties = Properties(headers={"weight": size})
+            publisher.publish([Outgoing(b"x" * size, "", name, properties)] * 3000)
+    seen: Counter[str] = Counter()
+    consumer = Consumer(uri, [Queue("large", 100), Queue("small", 100)], cost=cost)  # type: ignore[arg-type]
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        seen[message.queue] += 1
+        if sum(seen.values()) == 2000:
+            assert seen["small"] == pytest.approx(9 * seen["large"], rel=0.1)
+            done.set()
+
+    done = threading.Event()
+    with running(consumer):
+        assert done.wait(20)
+
+
+def test_a_missing_queue_is_named_before_anything_is_consumed(channel: Channel, uri: str) -> None:
+    fill(channel, "here", 5)
+    seen: list[Message] = []
+    consumer = Consumer(uri, ["here", "not-here"])
+    consumer.handler(seen.append)
+    with pytest.raises(NotFound, match="not-here"):
+        consumer.start()
+    assert seen == []
+    until(lambda: depth(channel, "here") == 5)
+
+
+def test_without_a_handler_it_says_so(uri: str) -> None:
+    with pytest.raises(ConfigError, match="handler"):
+        Consumer(uri, ["q"]).start()
+
+
+def test_messages_published_while_it_runs_come_at_once(channel: Channel, uri: str) -> None:
+    declare_queue(channel, "q")
+    waits: list[float] = []
+    sent = 0.0
+    consumer = Consumer(uri, ["q"], workers=2)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        waits.append(time.monotonic() - sent)
+
+    with running(consumer):
+        for number in range(20):
+            sent = time.monotonic()
+            publish(channel, "q", [b"x"])
+            until(lambda number=number: len(waits) == number + 1)  # type: ignore[misc]
+    assert sorted(waits)[10] < 0.05
