@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leash.errors import ConfigError
-from leash.spark import options, settings, units
+from leash.spark import links, options, settings, units
 from leash.spark.queues import QueueSpec, parse_queues
 
 URL = "amqp://user:hunter2@broker/"
@@ -58,10 +58,7 @@ def test_an_option_of_the_sink_is_refused_by_the_source_by_name() -> None:
 )
 def test_a_password_is_never_echoed(name: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        found = source(**{name: value})
-        from leash.spark.links import uri_of
-
-        uri_of(found.broker)
+        links.uri_of(source(**{name: value}).broker)
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(caught.value)
 

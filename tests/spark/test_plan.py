@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -22,8 +23,10 @@ def options(queues: str = "gold:10,free:1", **more: object) -> settings.SourceSe
     return settings.source_settings(given | {name: str(value) for name, value in more.items()})
 
 
-def planner(state: dict[str, Any] | None = None, now: int = 0, **more: object) -> Planner:
-    return Planner(options(**more), state or {}, now)
+def planner(
+    state: dict[str, Any] | None = None, now: int = 0, queues: str = "gold:10,free:1", **more: object
+) -> Planner:
+    return Planner(options(queues, **more), state or {}, now)
 
 
 def full(grants: dict[str, int]) -> list[tuple[tuple[str, int], Seal]]:
@@ -56,6 +59,7 @@ def test_ten_queues_stay_within_one_round_of_exact_after_every_batch() -> None:
     names = ",".join(f"{name}:{quantum}" for name, quantum in quanta.items())
     state: dict[str, Any] = {}
     sent = dict.fromkeys(quanta, 0)
+    grants: dict[str, int] = {}
     for batch in range(50):
         plan = planner(state, queues=names, maxRecordsPerTrigger=137 + batch)
         if batch:
@@ -85,7 +89,8 @@ def test_a_short_read_is_made_up_for_unless_the_queue_ran_dry() -> None:
 
 def test_the_rate_is_kept_over_all_batches_and_restarts() -> None:
     state: dict[str, Any] = {}
-    granted, grants = 0, {}
+    granted = 0
+    grants: dict[str, int] = {}
     for tick in range(300):
         now = tick * SECOND // 10
         plan = planner(state, now, maxRatePerSecond=50, burst=100)
@@ -151,7 +156,7 @@ def test_the_target_delay_sizes_batches_by_how_fast_they_go(per_second: int, fin
         sizes.append(grant)
         plan.settle(full({"q": grant}), 0, grant * SECOND // per_second)
     assert sizes[-1] == pytest.approx(finally_, rel=0.01)
-    assert all(0.5 <= after / before <= 2 for before, after in zip(sizes, sizes[1:], strict=False))
+    assert all(0.5 <= after / before <= 2 for before, after in pairwise(sizes))
 
 
 def test_an_unfilled_batch_does_not_shrink_the_next() -> None:
@@ -181,7 +186,7 @@ def test_cutting_keeps_every_grant_whole(grants: dict[str, int], most: int, leas
     assert all(1 <= size <= most for _, size in splits)
     if least is not None:
         assert len(splits) >= min(least, sum(grants.values()))
-    for name, other in zip(grants, list(grants)[1:], strict=False):
+    for name, other in pairwise(grants):
         assert abs([q for q, _ in splits].index(name) - [q for q, _ in splits].index(other)) == 1
 
 

@@ -1,4 +1,5 @@
-"""The source against a real broker, driven as Spark drives it, with tasks killed at every point of the protocol."""
+"""The source against a real broker, driven as Spark drives it, with tasks killed at every point of the
+protocol."""
 
 from __future__ import annotations
 
@@ -350,7 +351,7 @@ def test_a_staging_folder_that_cannot_be_written_fails_before_anything_is_taken(
     folder = staging / query.last.folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.write_text("a file where the batch's folder should be")  # permissions do not stop root
-    with pytest.raises(OSError):  # noqa: PT011
+    with pytest.raises(OSError, match="directory"):
         query.read()
     assert ready(uri, expect=10) == 10
     folder.unlink()

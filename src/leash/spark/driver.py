@@ -21,7 +21,6 @@ from .offsets import Plan, Seen, first_plan
 from .plan import Planner, Targets, cut
 from .remember import remember
 from .run import Settled
-from .seals import Seal
 from .settings import SourceSettings
 
 log = logging.getLogger(__name__)
@@ -50,12 +49,8 @@ class Driver:
         self._probed = 0.0
         self._link: Connection | None = None
         self._unbroken_since = 0
-        self._current: Plan | None = None
-        self._peeked: dict[str, Seal] = {}
-        self._ended_at: int | None = None
-        self._reported: dict[str, Any] | None = None
+        self._report: dict[str, Any] | None = None
         self._depths: dict[str, int] = {}
-        self._gauges: dict[str, Any] = {}
         self._throttled = False
         self._stop = threading.Event()
 
@@ -78,9 +73,13 @@ class Driver:
         if plan is None:
             return given
         self._planned.add(plan.seq)
-        self._current, self._peeked = plan, {}
         self._probed = 0.0
-        self._gauges = {"tokens": planner.tokens(self._clock()), "balances": planner.balances()}
+        self._report = report.of(start, settled, plan) | {
+            "ready": self._depths,
+            "throttled": self._throttled,
+            "tokens": planner.tokens(self._clock()),
+            "balances": planner.balances(),
+        }
         # Spark has taken the plan, or it will ask again from `start`: either way this planner is spent.
         self._settled = None
         return plan
@@ -95,17 +94,9 @@ class Driver:
     def report(self) -> dict[str, Any] | None:
         """For the query's progress.
 
-        Spark asks at a trigger's end, which also tells how long the batch took.
+        Spark asks right after planning: the last batch is known by then, not this one.
         """
-        if self._current is not None:
-            plan, self._current = self._current, None
-            self._ended_at = self._clock()
-            with ThreadPoolExecutor(_PARALLEL) as pool:
-                self._peeked = run.peek(self._files, plan, pool.map)
-            self._reported = report.batch(plan, self._peeked)
-        if self._reported is None:
-            return None
-        return self._reported | {"ready": self._depths, "throttled": self._throttled, **self._gauges}
+        return self._report
 
     def stop(self) -> None:
         self._stop.set()
@@ -159,20 +150,27 @@ class Driver:
         settled = Settled((), (), acked=True)
         if start.seq > 0:
             with ThreadPoolExecutor(_PARALLEL) as pool:
-                settled = run.settle(self._files, start, self._peeked, pool.map)
+                settled = run.settle(self._files, start, pool.map)
         results = [
             ((split.queue, split.grant), seal)
             for split, seal in zip(settled.splits, settled.seals, strict=True)
             if not split.adopted
         ]
-        took = None
-        if planner.planned_at is not None:
-            took = (self._ended_at or now) - planner.planned_at
-        rows = planner.settle(results, now, took)
+        rows = planner.settle(results, now, self._took(planner, start, now))
         if self._targets is not None:
             self._targets.settle(dict.fromkeys(name for (name, _), _ in results), rows)
         self._settled = (start.folder, settled, planner)
         return settled, planner
+
+    def _took(self, planner: Planner, start: Plan, now: int) -> int | None:
+        """How long the batch ran.
+
+        Tasks note when they are done: until now, the trigger may have been waiting.
+        """
+        if self._settings.target_delay is None or planner.planned_at is None:
+            return None
+        done = run.done_at(self._files, start)
+        return min(now, done or now) - planner.planned_at
 
     # --- the batch to come ---
 
@@ -233,7 +231,6 @@ class Driver:
             remembered = self._remember(start, settled, seen or [])
             folders = {batch.folder.partition("/")[0] for batch in remembered}
             spent += tuple(name for name in start.spent if name in folders)
-        self._ended_at = None
         return Plan(
             run=start.run,
             seq=start.seq + 1,

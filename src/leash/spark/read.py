@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from . import links
+from . import links, run
 from .attempt import sealed
 from .chunks import read_chunks
 from .files import open_files
@@ -30,3 +30,5 @@ def read_split(split: Split, settings: SourceSettings, columns: pa.Schema) -> It
     seal = links.patiently(lambda: sealed(split, files, taker))
     for raw in read_chunks(files, split.seal_path, seal, settings.fail_on_data_loss):
         yield project(raw, seal.queue, columns)
+    if settings.target_delay is not None:
+        run.note_done(files, split)

@@ -1,19 +1,20 @@
-"""What an operator sees of a batch, in the query's progress: per queue what was granted and what came."""
+"""What an operator sees in the query's progress: what came of the last batch, and what the next may take."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from .offsets import Plan, splits_of
-from .seals import Seal
+from .run import Settled
 
 
-def batch(plan: Plan, seals: Mapping[str, Seal]) -> dict[str, Any]:
-    """Shares are of the rows that came, not of those that were granted."""
+def of(start: Plan, settled: Settled, plan: Plan) -> dict[str, Any]:
+    """`batch` and `queues` are of the batch that was settled, `next` of the one that was planned.
+
+    Shares are of the rows that came, not of those that were granted.
+    """
     queues: dict[str, dict[str, Any]] = {}
-    for split in splits_of(plan):
-        seal = seals.get(split.seal_path, Seal(attempt=""))
+    for split, seal in zip(settled.splits, settled.seals, strict=True):
         entry = queues.setdefault(
             seal.queue or split.queue, {"granted": 0, "rows": 0, "bytes": 0, "redelivered": 0, "dropped": 0}
         )
@@ -25,4 +26,8 @@ def batch(plan: Plan, seals: Mapping[str, Seal]) -> dict[str, Any]:
     total = sum(entry["rows"] for entry in queues.values())
     for entry in queues.values():
         entry["share"] = round(entry["rows"] / total, 4) if total else 0.0
-    return {"batch": plan.seq, "queues": queues}
+    grants: dict[str, int] = {}
+    for split in splits_of(plan):
+        if not split.adopted:
+            grants[split.queue] = grants.get(split.queue, 0) + split.grant
+    return {"batch": start.seq, "queues": queues, "next": grants}

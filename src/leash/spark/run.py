@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,19 +37,12 @@ def begin(files: Files, run: str) -> None:
     fence.write_fence(files, run, fence.Fence(floor=0))
 
 
-def peek(files: Files, plan: Plan, each: Each = map) -> dict[str, Seal]:
-    """The seals that stand, by path. A seal never changes, so none needs to be read twice."""
-    paths = [split.seal_path for split in splits_of(plan)]
-    found = each(lambda path: seals.read_seal(files, path), paths)
-    return {path: seal for path, seal in zip(paths, found, strict=True) if seal is not None}
-
-
-def settle(files: Files, plan: Plan, known: Mapping[str, Seal] | None = None, each: Each = map) -> Settled:
+def settle(files: Files, plan: Plan, each: Each = map) -> Settled:
     """Close the batch before the next is planned: what nobody read can be read by nobody from now on."""
     splits = tuple(splits_of(plan))
 
     def close(split: Split) -> Seal:
-        found = (known or {}).get(split.seal_path) or seals.read_seal(files, split.seal_path)
+        found = seals.read_seal(files, split.seal_path)
         if found is None and split.adopted:
             return Seal(attempt="gone", void=True)
         return found if found is not None else seals.void_seal(files, split.seal_path)
@@ -61,6 +54,18 @@ def settle(files: Files, plan: Plan, known: Mapping[str, Seal] | None = None, ea
         for split, seal in zip(splits, found, strict=True)
     )
     return Settled(splits, found, acked)
+
+
+def note_done(files: Files, split: Split) -> None:
+    """Spark has taken the last row of this split."""
+    files.replace(f"{split.stem}.done", str(time.time_ns()).encode())
+
+
+def done_at(files: Files, plan: Plan) -> int | None:
+    """When the last of the batch's splits was done, if all of them say so."""
+    notes = [files.read(f"{split.stem}.done") for split in splits_of(plan)]
+    times = [int(note) for note in notes if note is not None]
+    return max(times) if times and len(times) == len(notes) else None
 
 
 def commit(files: Files, plan: Plan) -> None:

@@ -35,7 +35,7 @@ class BatchSink(DataSourceArrowWriter):
         self._job = secrets.token_hex(8)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _publish(self._settings, iterator, self._job)
+        return publish(self._settings, iterator, f"{self._job}-{_task().partitionId()}")
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -50,15 +50,15 @@ class StreamSink(DataSourceStreamArrowWriter):
         context = _task()
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
-        return _publish(self._settings, iterator, f"{query}-{batch}")
+        return publish(self._settings, iterator, f"{query}-{batch}-{context.partitionId()}")
 
 
-def _publish(settings: SinkSettings, batches: Iterator[pa.RecordBatch], job: str) -> Published:
+def publish(settings: SinkSettings, batches: Iterator[pa.RecordBatch], prefix: str) -> Published:
+    """Publish and wait for the confirms; `prefix` starts the ids of messages that have none."""
     from leash.amqp import Publisher
 
     from . import links
 
-    prefix = f"{job}-{_task().partitionId()}"
     encoder = RowEncoder(settings, prefix)
     link = links.patiently(lambda: links.connection(settings.broker, "publish"))
     with Publisher(link, timeout=settings.confirm_timeout / SECOND) as publisher:

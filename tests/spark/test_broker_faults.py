@@ -1,0 +1,98 @@
+"""The source while the broker itself goes away: restarts, power cuts, alarms."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from leash.broker import Broker
+from leash.errors import PublishBlocked
+from leash.spark import sink
+from leash.spark.settings import sink_settings
+from leash.spark.source import SplitPartition
+
+from .harness import Query, declare, options, publish, ready, values, wait_plan
+
+KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
+
+
+@pytest.mark.parametrize("dedup", ["none", "messageId"])
+def test_a_power_cut_right_after_an_ack_brings_copies_that_are_flagged_or_dropped(
+    broker: Broker, uri: str, tmp_path: Path, dedup: str
+) -> None:
+    declare(uri)
+    sent = publish(uri, 2000)
+    query = Query(options(uri, tmp_path, maxRecordsPerTrigger=1000, deduplication=dedup))
+    rows = query.batch() or []
+    assert len(rows) == 1000
+    broker.kill()
+    broker.start()
+    _until_planned(query)
+    rows += query.read()
+    rows += query.drain()
+    assert sorted(set(values(rows))) == sent
+    plain = [row["value"] for row in rows if not row["redelivered"]]
+    assert len(plain) == len(set(plain))
+    if dedup == "messageId":
+        assert sorted(values(rows)) == sent
+    assert ready(uri, expect=0) == 0
+
+
+@KINDS
+def test_a_broker_that_restarts_while_a_task_reads_is_waited_for(
+    broker: Broker, uri: str, tmp_path: Path, kind: str
+) -> None:
+    declare(uri, kind=kind)
+    sent = publish(uri, 500)
+    query = Query(options(uri, tmp_path, pollTimeout="3s", maxRecordsPerTrigger=1000))
+    assert query.plan()
+    taken = _more_than_there_is(query)
+    restart = threading.Timer(1.0, broker.restart)
+    restart.start()
+    rows = query.read(taken)  # holds all 500 and waits for more when the broker goes
+    restart.join()
+    assert sorted(values(rows)) == sent
+    rows += query.drain()
+    assert sorted(set(values(rows))) == sent
+    plain = [row["value"] for row in rows if not row["redelivered"]]
+    assert len(plain) == len(set(plain))
+
+
+def test_a_memory_alarm_does_not_stop_the_source(broker: Broker, uri: str, tmp_path: Path) -> None:
+    declare(uri)
+    sent = publish(uri, 500)
+    broker.ctl("set_vm_memory_high_watermark", "0.000001")
+    try:
+        assert sorted(values(Query(options(uri, tmp_path)).drain())) == sent
+    finally:
+        broker.ctl("set_vm_memory_high_watermark", "0.4")
+
+
+def test_a_sink_waits_for_an_alarm_to_end_and_then_says_what_holds_it_up(broker: Broker, uri: str) -> None:
+    declare(uri)
+    settings = sink_settings({"url": uri, "routingKey": "q", "confirmTimeout": "2s"})
+    batch = pa.record_batch({"value": [b"x"] * 10})
+    broker.ctl("set_vm_memory_high_watermark", "0.000001")
+    try:
+        started = time.monotonic()
+        with pytest.raises(PublishBlocked, match="blocks publishers"):
+            sink.publish(settings, iter([batch]), "job-0")
+        assert time.monotonic() - started >= 2
+    finally:
+        broker.ctl("set_vm_memory_high_watermark", "0.4")
+    assert sink.publish(settings, iter([batch]), "job-0").rows == 10
+
+
+def _until_planned(query: Query) -> None:
+    deadline = time.monotonic() + 30
+    while not wait_plan(query, 1.0):
+        assert time.monotonic() < deadline
+
+
+def _more_than_there_is(query: Query) -> list[SplitPartition]:
+    return [SplitPartition(replace(query.partitions()[0].split, grant=1000))]
