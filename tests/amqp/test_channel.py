@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from pamqp import commands
 
 from leash import errors
 from leash.amqp import Channel, Connection, Outgoing, Properties, Publisher, decode_properties, topology
+from leash.broker import Broker
 
 
 def fill(connection: Connection, queue: str, count: int, **fields: object) -> None:
@@ -168,7 +170,27 @@ def test_a_call_from_the_readers_thread_is_refused_instead_of_hanging(
     assert "would wait for the thread" in str(caught[0])
 
 
+def test_a_request_without_an_answer_ends_the_channel(connection: Connection, broker: Broker) -> None:
+    channel = connection.channel()
+    broker.pause()
+    try:
+        with pytest.raises(errors.ReplyTimeout, match=r"no answer to Basic.Qos in 0.2 s"):
+            channel.call(commands.Basic.Qos(0, 1, False), commands.Basic.QosOk, timeout=0.2)
+    finally:
+        broker.resume()
+    with pytest.raises(errors.ReplyTimeout):
+        channel.qos(2)
+    connection.channel().qos(3)
+
+
 @pytest.mark.parametrize("prefetch", [-1, 65536])
 def test_a_prefetch_beyond_sixteen_bits_is_refused(channel: Channel, prefetch: int) -> None:
     with pytest.raises(errors.ConfigError, match="prefetch"):
         channel.qos(prefetch)
+
+
+def test_channels_that_the_broker_closes_can_follow_each_other_at_once(connection: Connection) -> None:
+    for _ in range(300):
+        with pytest.raises(NotFound), connection.channel() as channel:
+            topology.check_exchange(channel, "missing")
+    assert not connection.closed

@@ -5,6 +5,7 @@ Replies are matched by method, not by order: after `cancel, qos, consume` in one
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import queue
@@ -204,10 +205,9 @@ class Channel:
             try:
                 got = answer.get(timeout=timeout)
             except queue.Empty:
-                self._forget(waiting)
-                raise ReplyTimeout(
-                    f"{self.connection.where}: no answer to {request.name} in {timeout:g} s"
-                ) from None
+                error = ReplyTimeout(f"{self.connection.where}: no answer to {request.name} in {timeout:g} s")
+                self.lost(error)  # a late answer would be taken for that to the next request
+                raise error from None
             if isinstance(got, AmqpError):
                 raise _again(got) from got
             return got
@@ -243,9 +243,8 @@ class Channel:
     def _on_method(self, event: wire.MethodEvent | wire.ContentEvent) -> None:
         method = event.method
         if isinstance(method, commands.Channel.Close):
-            self.connection.answer(wire.method(self.number, commands.Channel.CloseOk()))
+            self.connection.answer(wire.method(self.number, commands.Channel.CloseOk()), self)
             self.lost(ChannelError.of(method.reply_code or 0, method.reply_text))
-            self.connection.release(self)
         elif isinstance(method, commands.Basic.Cancel):
             tag = method.consumer_tag or ""
             consumer = self._consumers.pop(tag, None)
@@ -280,6 +279,6 @@ class Channel:
 
 def _again(error: AmqpError) -> AmqpError:
     """The same error, fresh for one more raise: several threads may hear of one loss."""
-    if isinstance(error, ChannelError):
-        return type(error)(error.code, error.text)
+    if isinstance(error, ChannelError | ReplyTimeout):
+        return copy.copy(error)
     return ConnectionLost(str(error))
