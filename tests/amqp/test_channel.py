@@ -191,6 +191,6 @@ def test_a_prefetch_beyond_sixteen_bits_is_refused(channel: Channel, prefetch: i
 
 def test_channels_that_the_broker_closes_can_follow_each_other_at_once(connection: Connection) -> None:
     for _ in range(300):
-        with pytest.raises(NotFound), connection.channel() as channel:
+        with pytest.raises(errors.NotFound), connection.channel() as channel:
             topology.check_exchange(channel, "missing")
     assert not connection.closed

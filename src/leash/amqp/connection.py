@@ -97,7 +97,7 @@ class Connection:
         self._free: list[int] = []
         self._channel_max = 2047
         self._closing = False
-        self._owed: list[bytes] = []
+        self._owed: list[tuple[bytes, Channel | None]] = []
         self._last_sent = time.monotonic()
         _Handshake(self, transport, self._decoder, time.monotonic() + timeout).run(name, heartbeat)
         self._reader = threading.Thread(target=self._read, name=f"leash-reader {where}", daemon=True)
@@ -188,14 +188,20 @@ class Connection:
 
     # --- the reader's thread ---
 
-    def answer(self, data: bytes) -> None:
-        """Send a reply from the reader's thread, which must not wait: now, or when the socket takes it."""
-        self._owed.append(data)
+    def answer(self, data: bytes, closed: Channel | None = None) -> None:
+        """Send a reply from the reader's thread, which must not wait: now, or when the socket takes it.
+
+        Only once it is out may a `closed` channel's number be used again: the broker would take the new
+        channel for the old one.
+        """
+        self._owed.append((data, closed))
         self._pay()
 
     def _pay(self) -> None:
-        while self._owed and self._transport.try_write(self._owed[0]):
-            del self._owed[0]
+        while self._owed and self._transport.try_write(self._owed[0][0]):
+            closed = self._owed.pop(0)[1]
+            if closed is not None:
+                self.release(closed)
 
     def _read(self) -> None:
         error: AmqpError
