@@ -3,6 +3,7 @@
     LeashError
     ├── ConfigError             a value that you gave: names the argument, the value and what is allowed
     ├── BrokerError             the private RabbitMQ node could not be started, stopped or asked
+    ├── TopologyError           partitions that are missing, are something else, or cannot be changed now
     └── AmqpError
         ├── ProtocolError       bytes that are not AMQP 0-9-1
         ├── ConnectError        no usable connection came about
@@ -50,6 +51,10 @@ class ConfigError(LeashError, ValueError):
 
 class BrokerError(LeashError):
     """The private RabbitMQ node."""
+
+
+class TopologyError(LeashError):
+    """Partitions that are missing, are something else, or cannot be changed now."""
 
 
 class AmqpError(LeashError):

@@ -1,0 +1,162 @@
+"""Declaring a layout: all of it, or nothing new is left behind.
+
+Every step may be done twice. Nothing flows until the last ones, the bindings of the hash exchange; and these
+are made in the order of the ring, because that order decides where a key goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from leash.amqp import Channel, Connection, connect, topology
+from leash.errors import AmqpError, ConnectionLost, NotFound, PreconditionFailed, TopologyError
+from leash.partitions import memory
+from leash.partitions.layout import Layout
+
+PLUGIN = "rabbitmq_consistent_hash_exchange"
+
+
+class Undo:
+    """What is about to be made and was not there before."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.exchanges: list[str] = []
+        self.queues: list[str] = []
+
+    def queue(self, name: str) -> None:
+        """This one may go again, if it is not there yet."""
+        with suppress(NotFound), self._connection.channel() as channel:
+            topology.state(channel, name)
+            return
+        self.queues.append(name)
+
+    @contextmanager
+    def on_error(self) -> Iterator[None]:
+        """Unmake what was made, on a connection of its own: a refusal may have ended the other."""
+        try:
+            yield
+        except Exception:
+            with suppress(AmqpError), connect(self._connection.uri, name="leash undo") as again:
+                self._run(again)
+            raise
+
+    def _run(self, connection: Connection) -> None:
+        for name in self.exchanges:
+            with suppress(AmqpError), connection.channel() as channel:
+                topology.delete_exchange(channel, name)
+        for name in self.queues:
+            with suppress(AmqpError), connection.channel() as channel:
+                if name.endswith(".layout") or not topology.state(channel, name).ready:
+                    topology.delete_queue(channel, name)
+
+
+def exchanges(layout: Layout) -> list[str]:
+    """All that belong to a layout, the hash exchange first."""
+    if layout.shape == "direct":
+        return [layout.name]
+    return [layout.name, layout.moving, *map(layout.slot, sorted(layout.order))]
+
+
+def exists(connection: Connection, exchange: str) -> bool:
+    """Whether there is such an exchange."""
+    with suppress(NotFound), connection.channel() as channel:
+        topology.check_exchange(channel, exchange)
+        return True
+    return False
+
+
+def create(connection: Connection, layout: Layout, undo: Undo) -> None:
+    """A first time: whatever has one of our names was there before us."""
+    for name in exchanges(layout):
+        if exists(connection, name):
+            raise TopologyError(
+                f"exchange {name!r} exists, and Leash did not make it: choose another name, or delete it"
+            )
+    undo.queue(memory.stream(layout.name))
+    with connection.channel() as channel, _no_other("queue", memory.stream(layout.name)):
+        memory.begin(channel, layout.name)
+    undo.exchanges += exchanges(layout)
+    for queue in layout.queues:
+        undo.queue(queue)
+
+
+def declare(connection: Connection, layout: Layout) -> None:
+    """Make what is missing of exchanges, queues and bindings; an error if something else has their names."""
+    kind, _, what = layout.by.partition(":")
+    with connection.channel() as channel:
+        _declare_hash(channel, layout.name, {f"hash-{kind}": what} if what else {})
+        if layout.shape == "slots":
+            _declare_slots(channel, layout)
+    for queue in layout.queues:
+        declare_queue(connection, layout, queue)
+    with connection.channel() as channel:
+        if layout.shape == "direct":
+            _bind_queues(channel, layout)
+        else:
+            _bind_slots(channel, layout)
+
+
+def declare_queue(connection: Connection, layout: Layout, queue: str) -> None:
+    """One queue, as the layout has them."""
+    arguments = dict(layout.arguments)
+    if layout.ordered:
+        arguments["x-single-active-consumer"] = True
+    with connection.channel() as channel, _no_other("queue", queue):
+        topology.declare_queue(channel, queue, kind=layout.kind, arguments=arguments)
+
+
+def _declare_hash(channel: Channel, name: str, arguments: dict[str, str]) -> None:
+    try:
+        with _no_other("exchange", name):
+            topology.declare_exchange(channel, name, kind="x-consistent-hash", arguments=arguments)
+    except ConnectionLost as error:
+        if "x-consistent-hash" in str(error):
+            raise TopologyError(
+                f"the broker has no x-consistent-hash exchanges: run `rabbitmq-plugins enable {PLUGIN}` there"
+            ) from error
+        raise
+
+
+def _declare_slots(channel: Channel, layout: Layout) -> None:
+    with _no_other("exchange", layout.moving):
+        topology.declare_exchange(channel, layout.moving, kind="fanout")
+    for slot in sorted(layout.order):
+        name = layout.slot(slot)
+        with _no_other("exchange", name):
+            topology.declare_exchange(
+                channel, name, kind="fanout", arguments={"alternate-exchange": layout.moving}
+            )
+
+
+def _bind_slots(channel: Channel, layout: Layout) -> None:
+    taken = () if layout.taking is None else layout.taking.slots
+    for slot, owner in enumerate(layout.owners):
+        if slot not in taken:  # those are on their way, and the move binds them
+            topology.bind_queue(channel, owner, layout.slot(slot))
+    for slot in layout.order:
+        topology.bind_exchange(channel, layout.slot(slot), layout.name, "1")
+
+
+def _bind_queues(channel: Channel, layout: Layout) -> None:
+    """What is only new comes first, so that the ring is never empty; what leaves shifts all that is later."""
+    leaving = [queue for queue, _ in layout.leaving]
+    for queue, weight in layout.weights:
+        if queue not in leaving:
+            topology.bind_queue(channel, queue, layout.name, str(weight))
+    for queue, weight in layout.leaving:
+        topology.unbind_queue(channel, queue, layout.name, str(weight))
+    for queue, weight in layout.weights:
+        topology.bind_queue(channel, queue, layout.name, str(weight))
+
+
+@contextmanager
+def _no_other(what: str, name: str) -> Iterator[None]:
+    try:
+        yield
+    except PreconditionFailed as error:
+        reason = error.text.removeprefix("PRECONDITION_FAILED - ")
+        raise TopologyError(
+            f"{what} {name!r} exists and is something else ({reason}): choose another name, or delete it"
+        ) from error

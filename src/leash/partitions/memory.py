@@ -1,0 +1,164 @@
+"""Where a layout lives: in the stream `<name>.layout` on the broker itself.
+
+AMQP cannot list bindings. So every change is written down there before it is made and again when it is done;
+whoever comes after a crash reads how far it may have got. Consumers write there that a queue has passed a
+marker, and wait there for others to pass. A stream is not used up by reading, and all may read it at once.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from leash.amqp import (
+    Channel,
+    Connection,
+    Deliveries,
+    Outgoing,
+    Properties,
+    Publisher,
+    decode_properties,
+    topology,
+)
+from leash.errors import AccessRefused, ChannelError, NotFound, ResourceLocked, TopologyError
+from leash.partitions.layout import Layout
+
+_ARGUMENTS = {"x-stream-max-segment-size-bytes": 1_000_000, "x-max-length-bytes": 20_000_000}
+_PREFETCH = 1000
+_PATIENCE = 30.0
+"""Seconds: a stream has no leader for a while after its broker started."""
+
+Pass = tuple[int, str]
+"""A queue has passed its marker of a move."""
+
+
+class Memory(NamedTuple):
+    """All that was written down."""
+
+    layout: Layout | None
+    passed: frozenset[Pass]
+
+
+def stream(name: str) -> str:
+    """The stream that remembers a topology."""
+    return f"{name}.layout"
+
+
+def recall(connection: Connection, name: str) -> Memory:
+    """What is known; of a topology that Leash never made, nothing."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return _fold(_records(connection, name), connection.version)
+        except NotFound:
+            return Memory(None, frozenset())
+        except ChannelError as error:
+            if isinstance(error, AccessRefused) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def need(connection: Connection, name: str) -> Layout:
+    """The layout, or an error that says how to get one."""
+    layout = recall(connection, name).layout
+    if layout is None:
+        raise TopologyError(
+            f"there are no partitions {name!r} here: make them with `leash ring apply {name}`"
+        )
+    return layout
+
+
+def begin(channel: Channel, name: str) -> None:
+    """Have a place to remember."""
+    topology.declare_queue(channel, stream(name), kind="stream", arguments=_ARGUMENTS)
+
+
+def remember(publisher: Publisher, layout: Layout) -> Layout:
+    """Write a layout down; the broker has it when this returns."""
+    _write(publisher, layout.name, {"what": "layout", **layout.to_json()})
+    return layout
+
+
+def passed(publisher: Publisher, name: str, move: int, queue: str) -> None:
+    """Write down that all of a queue that was before its marker is settled."""
+    _write(publisher, name, {"what": "passed", "move": move, "queue": queue})
+
+
+def read_pass(body: bytes) -> Pass | None:
+    """The pass that a record tells of, if it does."""
+    record = json.loads(body)
+    return (record["move"], record["queue"]) if record["what"] == "passed" else None
+
+
+@contextmanager
+def alone(connection: Connection, name: str) -> Iterator[None]:
+    """Nobody else changes this topology meanwhile; a lock that ends with the connection, whatever happens."""
+    lock = f"{name}.lock"
+    with connection.channel() as channel:
+        try:
+            topology.declare_queue(channel, lock, durable=False, exclusive=True, auto_delete=True)
+        except ResourceLocked:
+            raise TopologyError(
+                f"partitions {name!r} are being changed by somebody else: try again when that is done"
+            ) from None
+        try:
+            yield
+        finally:
+            if not channel.closed:
+                topology.delete_queue(channel, lock)
+
+
+def tail(channel: Channel, name: str, deliver: Callable[[Deliveries], None] | None, start: object) -> str:
+    """Consume the stream from an offset, `first`, `last` or `next` on; acks are due for more to come."""
+    channel.qos(_PREFETCH)
+    return channel.consume(stream(name), arguments={"x-stream-offset": start}, deliver=deliver)
+
+
+def _write(publisher: Publisher, name: str, record: dict[str, Any]) -> None:
+    body = json.dumps(record, separators=(",", ":")).encode()
+    publisher.publish(
+        [Outgoing(body, "", stream(name), Properties(content_type="application/json"), mandatory=True)]
+    )
+
+
+def _records(connection: Connection, name: str) -> list[bytes]:
+    """From the first to the one that is the last now."""
+    with connection.channel() as ahead:
+        tail(ahead, name, None, "last")
+        newest = ahead.deliveries(1.0)
+        if newest is None:
+            return []
+        end = _offsets(newest)[-1]
+    found: list[bytes] = []
+    with connection.channel() as channel:
+        tail(channel, name, None, "first")
+        while True:
+            batch = channel.deliveries(10.0)
+            if batch is None:
+                raise TopologyError(f"the stream {stream(name)!r} stopped short of its record {end}")
+            channel.ack(batch.tags[-1], multiple=True)
+            found += map(bytes, batch.bodies)
+            if _offsets(batch)[-1] >= end:
+                return found
+
+
+def _offsets(batch: Deliveries) -> list[int]:
+    found: list[Any] = [(decode_properties(raw).headers or {})["x-stream-offset"] for raw in batch.properties]
+    return found
+
+
+def _fold(records: list[bytes], version: tuple[int, ...]) -> Memory:
+    layout: Layout | None = None
+    passes: list[Pass] = []
+    for body in records:
+        found = read_pass(body)
+        if found is not None:
+            passes.append(found)
+            continue
+        record = json.loads(body)
+        if record["what"] == "layout":
+            layout = Layout.from_json(record, version)
+    return Memory(layout, frozenset(passes))

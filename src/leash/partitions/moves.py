@@ -1,0 +1,77 @@
+"""Moving slots to another queue while messages flow: nothing lost, nothing twice, and every key in order.
+
+    1  a gate G at the end of the target queue          its consumer stops there
+    2  bind the target to `.moving`                     the slots' alternate exchange
+    3  unbind the old queues from their slots           each the atomic switch: from now on by `.moving`
+    4  wait                                             for what was routed before and has not arrived
+    5  a marker M at the end of each old queue          when all before it is settled, G opens
+    6  bind the target to the slots                     again a switch, to the same queue
+    7  unbind the target from `.moving`
+
+Every step may be done twice, and all of them over again: a move that a crash interrupted is written down, and
+is done from its beginning by whoever comes next. A second G or M has the first one's number. It cannot end in
+a deadlock: in every queue the marks of an earlier move are before those of a later one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from leash.amqp import Connection, Publisher, topology
+from leash.partitions import control, memory
+from leash.partitions.layout import Layout, Taking
+
+SETTLE = 1.0
+"""Seconds between the switch and the marker."""
+
+STEPS = ("written", "gate", "aside", "unbound", "waited", "marker", "bound", "done")
+
+
+class Mover(NamedTuple):
+    """What a move needs. `reached` is told of every step that was done."""
+
+    connection: Connection
+    publisher: Publisher
+    settle: float = SETTLE
+    reached: Callable[[str], None] = lambda _: None
+
+
+def move(mover: Mover, layout: Layout, target: str, slots: tuple[int, ...]) -> Layout:
+    """Let `target` take over slots; the layout afterwards."""
+    number = layout.moves + 1
+    begun = replace(layout, moves=number, taking=Taking(number, target, slots))
+    memory.remember(mover.publisher, begun)
+    mover.reached("written")
+    return finish(mover, begun)
+
+
+def finish(mover: Mover, layout: Layout) -> Layout:
+    """Carry out the move that is written down, from its beginning."""
+    assert layout.taking is not None
+    number, target, slots = layout.taking
+    sources = tuple(dict.fromkeys(layout.owners[slot] for slot in slots))
+    with mover.connection.channel() as channel:
+        if layout.ordered:
+            mover.publisher.publish([control.gate(layout.name, number, sources, target)])
+        mover.reached("gate")
+        topology.bind_queue(channel, target, layout.moving)
+        mover.reached("aside")
+        for slot in slots:
+            topology.unbind_queue(channel, layout.owners[slot], layout.slot(slot))
+        mover.reached("unbound")
+        time.sleep(mover.settle)
+        mover.reached("waited")
+        if layout.ordered:
+            mover.publisher.publish([control.marker(layout.name, number, queue) for queue in sources])
+        mover.reached("marker")
+        for slot in slots:
+            topology.bind_queue(channel, target, layout.slot(slot))
+        mover.reached("bound")
+        topology.unbind_queue(channel, target, layout.moving)
+    owners = tuple(target if slot in slots else owner for slot, owner in enumerate(layout.owners))
+    done = memory.remember(mover.publisher, replace(layout, owners=owners, taking=None))
+    mover.reached("done")
+    return done

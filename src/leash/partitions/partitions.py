@@ -1,0 +1,209 @@
+"""The front door: say what the partitions should be, see the difference, make it so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, get_args
+
+from leash.amqp import Connection, Publisher, connect, topology
+from leash.amqp.topology import KINDS
+from leash.amqp.uri import Uri
+from leash.errors import ConfigError, TopologyError
+from leash.partitions import memory
+from leash.partitions.declare import Undo, create, declare, declare_queue, exchanges, exists
+from leash.partitions.layout import Layout, Shape
+from leash.partitions.moves import SETTLE, Mover, finish, move
+from leash.partitions.plan import Plan, compare
+from leash.policies.ring import HashRing
+from leash.policies.terms import check_by
+
+SLOTS = 120
+"""Divides evenly by 1 to 6, 8, 10 and 12, the usual numbers of queues."""
+MOST_SLOTS = 1000
+
+
+class Partitions:
+    """One flow of messages over several queues, by key.
+
+    weights  queues and their shares: {"orders.0": 1, "orders.1": 2}
+    by       'routing_key', 'header:NAME' or 'property:NAME' (message_id, correlation_id or timestamp)
+    layout   'slots' can be resized safely; 'direct' binds the queues to the hash exchange itself
+    ordered  one consumer at a time for each queue, and gates when slots move, so that keys stay in order
+    """
+
+    def __init__(
+        self,
+        name: str,
+        weights: Mapping[str, int],
+        by: str = "routing_key",
+        *,
+        layout: Shape = "slots",
+        slots: int = SLOTS,
+        kind: str = "classic",
+        ordered: bool = True,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not 0 < len(name.encode()) <= 200:
+            raise ConfigError("name", name, "a name of 1 to 200 bytes")
+        if isinstance(by, list | tuple):
+            raise ConfigError(
+                "by", by, "one thing: an exchange hashes by a header or by a property, not both"
+            )
+        if layout not in get_args(Shape):
+            raise ConfigError("layout", layout, "'slots' or 'direct'")
+        if not isinstance(slots, int) or isinstance(slots, bool) or not 1 <= slots <= MOST_SLOTS:
+            raise ConfigError("slots", slots, f"a whole number from 1 to {MOST_SLOTS}")
+        if kind not in KINDS[:2]:
+            raise ConfigError("kind", kind, "'classic' or 'quorum'")
+        if not isinstance(weights, Mapping) or not weights:
+            raise ConfigError("weights", weights, "queues and their weights, such as {'orders.0': 1}")
+        check_by(by)
+        self.name = name
+        self._asked = Layout(
+            name,
+            layout,
+            HashRing(weights).bindings,
+            by,
+            kind,
+            ordered,
+            dict(arguments or {}),
+            order=tuple(range(slots)) if layout == "slots" else (),
+        )
+        if layout == "slots":
+            compare(None, self._asked_on((3, 13)))  # what is wrong with the weights is said now
+
+    def __repr__(self) -> str:
+        return f"<Partitions {self.name!r}: {dict(self._asked.weights)}>"
+
+    def _asked_on(self, version: tuple[int, ...]) -> Layout:
+        return replace(self._asked, version=version)
+
+    # --- looking ---
+
+    def layout(self, uri: str | Uri) -> Layout:
+        """What is there now."""
+        return read(uri, self.name)
+
+    def plan(self, uri: str | Uri) -> Plan:
+        """The difference between what is there and what is asked for; changes nothing."""
+        with connect(uri, name=f"leash partitions {self.name}") as connection:
+            return self._plan(connection)
+
+    def _plan(self, connection: Connection) -> Plan:
+        known = memory.recall(connection, self.name).layout
+        foreign = known is None and exists(connection, self.name)
+        return compare(known, self._asked_on(connection.version), foreign)
+
+    # --- doing ---
+
+    def declare(self, uri: str | Uri) -> Layout:
+        """Make sure that it is there. Moves no key: for other weights than there are, use `apply`."""
+        with self._alone(uri) as (connection, publisher):
+            plan = self._plan(connection)
+            if plan.before is not None and plan.before.weights != plan.after.weights:
+                raise TopologyError(
+                    f"partitions {self.name!r} are there with other weights, {dict(plan.before.weights)}: "
+                    "look at plan(), then apply()"
+                )
+            return self._apply(Mover(connection, publisher), plan)
+
+    def apply(
+        self,
+        uri: str | Uri,
+        plan: Plan | None = None,
+        *,
+        settle: float = SETTLE,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> Layout:
+        """Make it so. With a plan: only if that is still what there is to do."""
+        with self._alone(uri) as (connection, publisher):
+            now = self._plan(connection)
+            if plan is not None and (plan.before, plan.after) != (now.before, now.after):
+                raise TopologyError(f"partitions {self.name!r} changed since that plan: look again")
+            return self._apply(Mover(connection, publisher, settle, reached), now)
+
+    @contextmanager
+    def _alone(self, uri: str | Uri) -> Iterator[tuple[Connection, Publisher]]:
+        with (
+            connect(uri, name=f"leash partitions {self.name}") as connection,
+            memory.alone(connection, self.name),
+            Publisher(connection) as publisher,
+        ):
+            yield connection, publisher
+
+    def _apply(self, mover: Mover, plan: Plan) -> Layout:
+        if plan.before is None:
+            return self._create(mover, plan.after)
+        layout = plan.before
+        declare(mover.connection, layout)  # what was interrupted, or deleted by somebody
+        if not layout.ready:
+            layout = memory.remember(mover.publisher, replace(layout, ready=True, leaving=()))
+        if layout.taking is not None:
+            layout = finish(mover, layout)
+        if layout.weights != plan.after.weights:
+            layout = self._bring(mover, layout, plan.after)
+        for target, slots in plan.takeovers.items():
+            layout = move(mover, layout, target, slots)
+        return layout
+
+    def _create(self, mover: Mover, layout: Layout) -> Layout:
+        undo = Undo(mover.connection)
+        with undo.on_error():
+            create(mover.connection, layout, undo)
+            memory.remember(mover.publisher, layout)
+            mover.reached("begun")
+            declare(mover.connection, layout)
+            mover.reached("declared")
+            return memory.remember(mover.publisher, replace(layout, ready=True))
+
+    def _bring(self, mover: Mover, layout: Layout, after: Layout) -> Layout:
+        """New queues and other weights; in a direct layout, that is all there is to it."""
+        undo = Undo(mover.connection)
+        with undo.on_error():
+            for queue in after.queues:
+                undo.queue(queue)
+                declare_queue(mover.connection, layout, queue)
+        mover.reached("queues")
+        if layout.shape == "slots":
+            known = replace(layout, weights=after.weights, retired=after.retired)
+            return memory.remember(mover.publisher, known)
+        leaving = tuple(pair for pair in layout.weights if pair not in after.weights)
+        begun = memory.remember(mover.publisher, replace(after, ready=False, leaving=leaving))
+        mover.reached("begun")
+        declare(mover.connection, begun)
+        mover.reached("declared")
+        return memory.remember(mover.publisher, after)
+
+    def delete_retired(self, uri: str | Uri) -> list[str]:
+        """Delete the retired queues that are empty and that nobody consumes; returns which."""
+        with self._alone(uri) as (connection, publisher):
+            layout = memory.need(connection, self.name)
+            gone = []
+            with connection.channel() as channel:
+                for queue in layout.retired:
+                    state = topology.state(channel, queue)
+                    if not state.ready and not state.consumers:
+                        topology.delete_queue(channel, queue)
+                        gone.append(queue)
+            left = tuple(queue for queue in layout.retired if queue not in gone)
+            memory.remember(publisher, replace(layout, retired=left))
+            return gone
+
+    def delete(self, uri: str | Uri, *, queues: bool = False) -> None:
+        """Delete the exchanges and what is remembered; with `queues`, those too, and all that is in them."""
+        with self._alone(uri) as (connection, _):
+            layout = memory.need(connection, self.name)
+            with connection.channel() as channel:
+                for name in exchanges(layout):
+                    topology.delete_exchange(channel, name)
+                for queue in layout.all_queues if queues else ():
+                    topology.delete_queue(channel, queue)
+                topology.delete_queue(channel, memory.stream(self.name))
+
+
+def read(uri: str | Uri, name: str) -> Layout:
+    """The layout of partitions that are there."""
+    with connect(uri, name=f"leash partitions {name}") as connection:
+        return memory.need(connection, name)
