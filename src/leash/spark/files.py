@@ -204,7 +204,6 @@ class RemoteFiles:
     def __init__(self, protocol: str, location: str) -> None:
         try:
             import fsspec
-            from fsspec.core import url_to_fs
 
             kind = fsspec.get_filesystem_class(protocol)
         except ImportError as error:
@@ -216,7 +215,9 @@ class RemoteFiles:
                 "stagingLocation", location, f"this {kind.__module__} cannot create exclusively: upgrade it"
             )
         url = f"{protocol}://{location.partition('://')[2]}"
-        self._fs, self._root = url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
+        named = kind._get_kwargs_from_urls(url)
+        self._fs = kind(use_listings_cache=False, skip_instance_cache=True, **named)
+        self._root = kind._strip_protocol(url)
 
     def read(self, path: str) -> bytes | None:
         try:

@@ -58,11 +58,3 @@ def patiently(do: Callable[[], T], patience: float = _PATIENCE) -> T:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def version(link: Connection) -> tuple[int, ...]:
-    """The broker's version, as far as it is numbers."""
-    text = link.server.get("version", "0")
-    text = text.decode() if isinstance(text, bytes) else str(text)
-    numbers = text.split("-")[0].split("+")[0].split(".")
-    return tuple(int(number) for number in numbers if number.isdecimal())

@@ -61,8 +61,14 @@ def publish(settings: SinkSettings, batches: Iterator[pa.RecordBatch], prefix: s
 
     encoder = RowEncoder(settings, prefix)
     link = links.patiently(lambda: links.connection(settings.broker, "publish"))
-    with Publisher(link, timeout=settings.confirm_timeout / SECOND) as publisher:
+    try:
+        publisher = Publisher(link, timeout=settings.confirm_timeout / SECOND)
         rows = publisher.publish(message for batch in batches for message in encoder.messages(batch))
+        publisher.close()
+    except BaseException:
+        # A blocked broker does not even read a farewell.
+        link.abort()
+        raise
     return Published(rows)
 
 

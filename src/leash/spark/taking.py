@@ -14,8 +14,6 @@ from contextlib import suppress
 from leash.amqp import Channel, Connection, Deliveries, topology
 from leash.errors import AmqpError, NotFound
 
-from .links import version
-
 _FIRST_ROUND = 64
 _GROWTH = 8  # a round is at most this much bigger than the last: sizes may change without notice
 _ROUND_BYTES = 64 << 20
@@ -121,7 +119,7 @@ class QueueTaker:
 
     def give_back(self) -> None:
         # Below 4.3 a nack costs a quorum queue's message its place and a delivery; closing keeps the place.
-        if self._last and version(self._link) >= _NACK_KEEPS_THE_PLACE:
+        if self._last and self._link.version >= _NACK_KEEPS_THE_PLACE:
             with suppress(AmqpError):
                 self._channel.nack(self._last, multiple=True)
         self._close()

@@ -1,0 +1,127 @@
+"""Pipelines from a file, and the metrics of a query: what needs no broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from rich.console import Console
+
+from leash.errors import ConfigError
+from leash.spark.metrics import PrometheusListener
+from leash.spark.pipeline import load, progress_table
+
+GOOD = """\
+[source]
+url = "amqp://user:hunter2@broker/"
+stagingLocation = "data/staging"
+maxRecordsPerTrigger = 500
+ordered = false
+
+[source.queues.gold]
+quantum = 10
+
+[transform]
+sql = "select cast(value as string) as text from source"
+
+[sink]
+format = "parquet"
+path = "data/orders"
+checkpointLocation = "data/checkpoint"
+trigger = "10 seconds"
+
+[spark]
+"spark.sql.shuffle.partitions" = 8
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.toml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_a_pipeline_is_read_with_its_defaults(file: Path) -> None:
+    found = load(file)
+    assert found.source["queues"] == '{"gold": {"quantum": 10}}'
+    assert (found.source["maxRecordsPerTrigger"], found.source["ordered"]) == ("500", "false")
+    assert (found.format, found.path, found.trigger) == ("parquet", "data/orders", "10 seconds")
+    assert found.sink == {"checkpointLocation": "data/checkpoint"}
+    assert (found.master, found.conf) == ("local[*,4]", {"spark.sql.shuffle.partitions": "8"})
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "where", "says"),
+    [
+        ("maxRecordsPerTrigger = 500", "maxRecordsPerTriger = 500", 4, "did you mean maxRecordsPerTrigger"),
+        ("maxRecordsPerTrigger = 500", "maxRecordsPerTrigger = 0", 4, "whole number"),
+        ('stagingLocation = "data/staging"', "", 1, "stagingLocation"),
+        ('format = "parquet"', 'format = "carrier pigeon"', 14, "must be one of"),
+        ('path = "data/orders"', "", 13, "is needed for parquet"),
+        ('checkpointLocation = "data/checkpoint"', "", 13, "checkpointLocation"),
+        ("sql = ", "sequel = ", 11, "only sql"),
+        ("[spark]", "[sparks]", 19, "sections are"),
+        ("[sink]", "[sink", 13, "not TOML"),
+    ],
+)
+def test_an_error_names_the_line(file: Path, line: str, instead: str, where: int, says: str) -> None:
+    assert line in GOOD
+    file.write_text(GOOD.replace(line, instead))
+    with pytest.raises(ConfigError, match=says) as caught:
+        load(file)
+    assert f"{file}:{where}" in str(caught.value) or f"line {where}" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def told(batch: int, rows: int) -> str:
+    import json
+
+    entry = {"granted": 10, "rows": rows, "bytes": 60, "redelivered": 1, "dropped": 0, "share": 1.0}
+    return json.dumps(
+        {
+            "batch": batch,
+            "queues": {"gold": entry} if batch else {},
+            "next": {"gold": 10},
+            "ready": {"gold": 42},
+            "tokens": {"": 3.5},
+            "balances": {"gold": 0},
+            "throttled": True,
+        }
+    )
+
+
+def progress(*offsets: str | None) -> Any:
+    sources = [SimpleNamespace(latestOffset=offset) for offset in offsets]
+    return SimpleNamespace(
+        progress=SimpleNamespace(name="orders", id="i", runId="r", batchDuration=1500, sources=sources)
+    )
+
+
+def test_the_listener_counts_every_batch_once() -> None:
+    registry = CollectorRegistry()
+    listener = PrometheusListener(registry=registry)
+    for offset in (told(0, 0), told(1, 7), told(1, 7), told(2, 5)):
+        listener.onQueryProgress(progress(offset, None, "not json", "{}"))
+    labels = {"query": "orders", "queue": "gold"}
+    assert registry.get_sample_value("leash_spark_rows_total", labels) == 12
+    assert registry.get_sample_value("leash_spark_redelivered_total", labels) == 2
+    assert registry.get_sample_value("leash_spark_ready", labels) == 42
+    assert registry.get_sample_value("leash_spark_tokens", {"query": "orders", "queue": ""}) == 3.5
+    assert registry.get_sample_value("leash_spark_throttled", {"query": "orders"}) == 1
+    assert registry.get_sample_value("leash_spark_batch_seconds", {"query": "orders"}) == 1.5
+
+
+def test_the_progress_table_has_a_line_per_queue() -> None:
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(progress_table(None))
+    shown = {"sources": [{"latestOffset": told(3, 7)}], "numInputRows": 9, "processedRowsPerSecond": 4.6}
+    console.print(progress_table(shown))
+    console.file.close()
+    text = console.export_text()
+    assert "waiting for the first batch" in text
+    assert "batch 3, 9 rows, 5 a second" in text
+    assert "100.0%" in text
