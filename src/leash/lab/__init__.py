@@ -1,0 +1,1 @@
+"""The lab: every claim of the five documents, simulated, measured, and shown."""

@@ -1,0 +1,112 @@
+"""What an experiment claims, what came out, and whether the two fit: the three columns of the lab."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+AGREE = 0.05
+"""Simulated and measured figures may differ by this much."""
+
+Progress = Callable[[float], None]
+"""Told how much is done, from 0 to 1."""
+
+
+def silent(_: float) -> None:
+    """For callers who watch nothing."""
+
+
+class Claim(NamedTuple):
+    """A figure, the published value if there is one, and the bounds that every run must keep."""
+
+    name: str
+    unit: str
+    published: float | None
+    low: float
+    high: float
+    compare: bool = True
+    """Whether simulated and measured must agree; not where both are near 0, or the machine sets the pace."""
+
+
+@dataclass
+class Run:
+    """One run's figures by the claims' names, and what the report draws."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    series: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One document, made to run. `measure` gets the URI of a virtual host of its own."""
+
+    name: str
+    title: str
+    about: str
+    claims: list[Claim]
+    simulate: Callable[[Progress], Run]
+    measure: Callable[[str, Progress], Run]
+
+
+@dataclass
+class Result:
+    """An experiment's claims with what came out; a column that was not run is None."""
+
+    experiment: Experiment
+    simulated: Run | None = None
+    measured: Run | None = None
+
+    def faults(self) -> list[str]:
+        """One sentence for every figure that is not as claimed."""
+        found = []
+        for claim in self.experiment.claims:
+            values = {"simulated": _value(self.simulated, claim), "measured": _value(self.measured, claim)}
+            for column, value in values.items():
+                if value is not None and not claim.low <= value <= claim.high:
+                    found.append(f"{claim.name}: {column} {value:g}, not {bounds(claim)}")
+            simulated, measured = values.values()
+            if claim.compare and simulated is not None and measured is not None:
+                room = AGREE * max(abs(simulated), abs(measured))
+                if abs(simulated - measured) > room:
+                    found.append(f"{claim.name}: simulated {simulated:g} and measured {measured:g} differ")
+        return found
+
+    def rows(self) -> list[tuple[Claim, float | None, float | None]]:
+        claims = self.experiment.claims
+        return [(claim, _value(self.simulated, claim), _value(self.measured, claim)) for claim in claims]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "experiment": self.experiment.name,
+            "title": self.experiment.title,
+            "figures": [
+                {
+                    "name": claim.name,
+                    "unit": claim.unit,
+                    "published": claim.published,
+                    "simulated": simulated,
+                    "measured": measured,
+                    "low": claim.low,
+                    "high": claim.high,
+                }
+                for claim, simulated, measured in self.rows()
+            ],
+            "faults": self.faults(),
+        }
+
+
+def bounds(claim: Claim) -> str:
+    """The bounds for people."""
+    return f"{claim.low:g}" if claim.low == claim.high else f"{claim.low:g} to {claim.high:g}"
+
+
+def dumps(results: list[Result], about: dict[str, Any]) -> str:
+    """The JSON result of a lab run."""
+    document = {**about, "experiments": [result.to_json() for result in results]}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _value(run: Run | None, claim: Claim) -> float | None:
+    return None if run is None else run.values.get(claim.name)

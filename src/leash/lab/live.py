@@ -1,0 +1,81 @@
+"""What the measured columns have in common: a place on a broker, queues that are full, a run that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from leash.amqp import Publisher, connect
+from leash.amqp.topology import declare_queue
+from leash.amqp.uri import parse
+from leash.amqp.wire import Outgoing
+from leash.errors import LeashError
+from leash.management import Management
+
+
+class Timeout(LeashError):
+    """A live run did not end."""
+
+
+@contextlib.contextmanager
+def place(uri: str, management: Management) -> Iterator[str]:
+    """A virtual host of our own, gone with all its queues at the end."""
+    name = f"lab-{secrets.token_hex(4)}"
+    management.add_vhost(name)
+    try:
+        yield replace(parse(uri), vhost=name).reveal()
+    finally:
+        management.delete_vhost(name)
+
+
+def fill(uri: str, queues: Mapping[str, Iterable[Outgoing]]) -> None:
+    """Declare queues and publish to them, round about, so that all grow together."""
+    with connect(uri, name="lab") as connection:
+        with connection.channel() as channel:
+            for name in queues:
+                declare_queue(channel, name)
+        with Publisher(connection) as publisher:
+            for messages in queues.values():
+                publisher.publish(messages)
+
+
+def plain(queue: str, count: int) -> Iterator[Outgoing]:
+    return (Outgoing(b"x", "", queue) for _ in range(count))
+
+
+def wait_for(ready: Callable[[], bool], seconds: float, what: str) -> None:
+    end = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > end:
+            raise Timeout(f"{what} took more than {seconds:g} s")
+        time.sleep(0.02)
+
+
+class Enough:
+    """Counts the handlers' calls in order; set once there are enough."""
+
+    def __init__(self, total: int) -> None:
+        self.order: list[str] = []
+        self.reached = threading.Event()
+        self.began = self.ended = 0.0
+        self._total = total
+
+    def add(self, queue: str) -> None:
+        order = self.order
+        if not order:
+            self.began = time.monotonic()
+        order.append(queue)
+        if len(order) == self._total:
+            self.ended = time.monotonic()
+            self.reached.set()
+
+    def wait(self, seconds: float, progress: Callable[[float], None]) -> None:
+        end = time.monotonic() + seconds
+        while not self.reached.wait(0.1):
+            progress(min(1.0, len(self.order) / self._total))
+            if time.monotonic() > end:
+                raise Timeout(f"{len(self.order)} of {self._total} messages in {seconds:g} s")

@@ -1,0 +1,91 @@
+"""A TCP proxy that makes the network slow: every byte arrives `delay` seconds later, in order.
+
+For the lab and for tests. It listens on loopback only; `delay` may be changed while it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import deque
+from dataclasses import replace
+
+from leash.amqp.uri import parse
+
+
+class Proxy:
+    """In front of `host:port`, from `with` to its end."""
+
+    def __init__(self, host: str, port: int, delay: float = 0.0) -> None:
+        self.delay = delay
+        self._target = (host, port)
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cut every connection."""
+        for sock in [self._listener, *self._sockets]:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                for sock in (client, server):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._sockets.append(sock)
+                _Pipe(self, client, server)
+                _Pipe(self, server, client)
+
+
+class _Pipe:
+    """One direction: a thread reads and stamps, another writes what is due."""
+
+    def __init__(self, proxy: Proxy, source: socket.socket, sink: socket.socket) -> None:
+        self._proxy, self._source, self._sink = proxy, source, sink
+        self._chunks: deque[tuple[float, bytes]] = deque()
+        self._more = threading.Semaphore(0)
+        for run in (self._read, self._write):
+            threading.Thread(target=run, name="proxy pipe", daemon=True).start()
+
+    def _read(self) -> None:
+        data = b"-"
+        while data:
+            try:
+                data = self._source.recv(1 << 16)
+            except OSError:
+                data = b""
+            self._chunks.append((time.monotonic() + self._proxy.delay, data))
+            self._more.release()
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                self._more.acquire()
+                due, data = self._chunks.popleft()
+                time.sleep(max(0.0, due - time.monotonic()))
+                if not data:
+                    self._sink.shutdown(socket.SHUT_WR)
+                    return
+                self._sink.sendall(data)
+
+
+def slow(uri: str, delay: float) -> tuple[Proxy, str]:
+    """A proxy in front of a broker, and the broker's URI by way of it."""
+    place = parse(uri)
+    host, port = place.hosts[0]
+    proxy = Proxy(host, port, delay)
+    return proxy, replace(place, hosts=(("127.0.0.1", proxy.port),)).reveal()

@@ -1,0 +1,81 @@
+"""qos: a fast and a slow worker on one queue, for ten seconds. Who gets the work, and who sits on it?"""
+
+from __future__ import annotations
+
+from leash.flow import Flow, Lane
+from leash.lab.clock import MS, SECOND, Clock
+from leash.lab.figures import Claim, Experiment, Progress, Run
+from leash.lab.queues import Queue
+from leash.lab.seeds import SharedThreads
+from leash.lab.simulator import Pool
+
+FAST, SLOW = 10 * MS, 1000 * MS
+GAP = 10 * MS
+SPAN = 10 * SECOND
+WAKING = MS // 4
+"""Each way: a real broker, and a thread that sleeps, take this long to wake up."""
+
+THREADS = 4
+"""The document's pool has five, and its producer keeps one."""
+
+
+def simulate(progress: Progress) -> Run:
+    run = Run()
+    for prefetch in (0, 1):
+        clock = Clock()
+        queue = Queue(clock, "work")
+        threads = SharedThreads(clock, queue, {"fast": FAST, "slow": SLOW}, prefetch, THREADS, WAKING)
+        queue.publish_every(GAP, SPAN)
+        clock.run(SPAN)
+        fill(run, f"prefetch {prefetch}", threads.done["fast"], threads.done["slow"])
+        progress(0.3 * (prefetch + 1))
+    _autopilot(run)
+    progress(1)
+    return run
+
+
+def fill(run: Run, setting: str, fast: int, slow: int) -> None:
+    run.values[f"{setting}: fast"] = fast
+    run.values[f"{setting}: slow"] = slow
+    run.series.setdefault("done", {})[setting] = [fast, slow]
+
+
+def _autopilot(run: Run) -> None:
+    """Two Leash consumers, each with a worker of its own, that start from a window of 16."""
+    clock = Clock()
+    queue = Queue(clock, "work")
+    fast = Pool(clock, Flow([Lane("work")]), [queue], FAST, up=WAKING, down=WAKING)
+    slow = Pool(clock, Flow([Lane("work")]), [queue], SLOW, up=WAKING, down=WAKING)
+    queue.publish_every(GAP, SPAN)
+    held: list[tuple[float, int]] = []
+    while clock.now < SPAN:
+        clock.run(clock.now + 100 * MS)
+        held.append((clock.now / SECOND, slow.links["work"].unsettled))
+    # the starts include what is still in work
+    done = [pool.total - (pool.state.workers - len(pool._idle)) for pool in (fast, slow)]
+    fill(run, "autopilot", *done)
+    run.series["held"] = held
+
+
+def measure(uri: str, progress: Progress) -> Run:
+    from leash.lab.live_qos import measure
+
+    return measure(uri, progress)
+
+
+EXPERIMENT = Experiment(
+    "qos",
+    "Prefetch is credit: a fast and a slow worker",
+    "One message every 10 ms for ten seconds; the fast worker takes 10 ms a message, the slow one 1000. "
+    "Without a window the broker deals them out in turn, and slow tasks fill the pool.",
+    [
+        Claim("prefetch 0: fast", "messages", 40, 36, 44),
+        Claim("prefetch 0: slow", "messages", 36, 36, 40),
+        Claim("prefetch 1: fast", "messages", 945, 850, 1000),
+        Claim("prefetch 1: slow", "messages", 9, 9, 10),
+        Claim("autopilot: fast", "messages", None, 900, 1000),
+        Claim("autopilot: slow", "messages", None, 9, 10),
+    ],
+    simulate,
+    measure,
+)
