@@ -17,7 +17,7 @@ from pamqp import commands
 
 from leash.amqp import Channel, Connection, connect, wire
 from leash.amqp.uri import Uri
-from leash.consumer.engine import Engine, clock
+from leash.consumer.engine import Engine
 from leash.consumer.link import Link
 from leash.consumer.outbox import Outbox
 from leash.consumer.settings import SECOND, Queue
@@ -117,7 +117,7 @@ class Conductor:
         with engine.lock:
             outbox = engine.outbox
             assert outbox is not None
-            link = engine.links[spec.name] = Link(spec, channel, outbox)
+            link = engine.links[spec.name] = Link(spec, channel, outbox, engine.clock)
             lane = engine.flow.lanes[spec.name]
             window, epoch = lane.credit, lane.window.epoch if lane.window else 0
         channel.on_lost = lambda error: engine.lost(link, error)
@@ -178,7 +178,7 @@ class Conductor:
             self._mend()
         with engine.lock:
             if not engine.stopping:
-                engine.flow.tick(clock())
+                engine.flow.tick(engine.clock.now())
                 engine.carry_out()
                 engine.check()
             engine.flush()
@@ -194,13 +194,13 @@ class Conductor:
         assert self._connection is not None
         if self._probing is None or self._probing.closed:
             self._probing = self._connection.channel()
-        begin = clock()
+        begin = self._engine.clock.now()
         replies = [
             (name, self._probing.ask(_Declare(0, name, True), commands.Queue.DeclareOk)) for name in names
         ]
         for index, (name, reply) in enumerate(replies):
             answer = reply(10.0)
-            now = clock()
+            now = self._engine.clock.now()
             if index == 0:
                 self._trips.append(now - begin)
             ready, consumers = answer.message_count, answer.consumer_count
@@ -209,7 +209,7 @@ class Conductor:
 
     def _watch(self) -> None:
         """Warn of handlers that the broker is about to give up: it would close their channel."""
-        now = clock()
+        now = self._engine.clock.now()
         for worker in self._workers:
             begin = worker.begin
             if begin is not None and not worker.warned and now - begin > self._limit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import signal
@@ -17,14 +16,14 @@ from typing import Any, TypeVar, get_args
 from leash.amqp import Connection
 from leash.amqp.uri import Uri, parse
 from leash.consumer import retry as failing
-from leash.consumer.conductor import Conductor
 from leash.consumer.costs import Asked, costs_of
-from leash.consumer.engine import Engine, clock
+from leash.consumer.engine import Engine
 from leash.consumer.message import Message
+from leash.consumer.parts import LIVE, Parts
 from leash.consumer.settings import SECOND, OnExhausted, Queue, Retry, nanoseconds
 from leash.consumer.settle import Outcome
 from leash.consumer.stats import Stats, collect
-from leash.consumer.workers import AsyncPool, Batch, Pool, ThreadPool
+from leash.consumer.workers import Batch
 from leash.errors import ConfigError
 from leash.flow import Flow
 from leash.policies.exact import Number, whole
@@ -34,6 +33,7 @@ log = logging.getLogger("leash.consumer")
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 _RETRY = Retry()
+_SLICE = 100_000_000  # ns to wait before looking whether a second signal came
 
 
 class Consumer:
@@ -72,6 +72,7 @@ class Consumer:
         self._handler: Callable[..., Any] | None = None
         self._batch: Batch | None = None
         self._engine: Engine | None = None
+        self._abandoned = False
         self._flow()  # what is wrong with the lanes is said now
 
     def _flow(self) -> Flow:
@@ -113,7 +114,6 @@ class Consumer:
 
     def run(self) -> None:
         """Consume until SIGINT or SIGTERM, then drain; a second signal leaves at once."""
-        self.start()
         asked = threading.Event()
         signals = 0
 
@@ -121,11 +121,14 @@ class Consumer:
             nonlocal signals
             signals += 1
             asked.set()
-            if signals > 1:
+            if signals > 1 and self._engine is None:
+                sys.exit(1)
+            elif signals > 1:
                 self.abandon()
 
         installed = _install(on_signal)
         try:
+            self.start()
             while not asked.wait(0.2):
                 pass
             self.stop()
@@ -137,23 +140,24 @@ class Consumer:
 
     def start(self) -> None:
         """Begin to consume, in threads of its own. Raises if a queue is missing or the broker not reached."""
+        self._start(LIVE)
+
+    def _start(self, parts: Parts) -> None:
         if self._handler is None:
             raise ConfigError("handler", None, "a function: decorate it with @consumer.handler")
         if self._engine is not None:
             raise ConfigError("start", "again", "a consumer that was not started before")
         deadlines = frozenset(queue.name for queue in self._queues if queue.deadline is not None)
-        engine = Engine(self._flow(), self._costs, deadlines)
-        self._republisher = failing.Republisher(
+        engine = parts.engine(self._flow(), self._costs, deadlines, parts.clock)
+        self._republisher = parts.republisher(
             self._uri, self._name, lambda message: engine.settle(message, Outcome.REPUBLISHED), self._prepare
         )
-        asynchronous = inspect.iscoroutinefunction(inspect.unwrap(self._handler))
-        kind = AsyncPool if asynchronous else ThreadPool
-        self._pool: Pool = kind(engine, self._handler, self._count, self._batch, self._failed)
-        self._conductor = Conductor(
+        self._pool = parts.pool(engine, self._handler, self._count, self._batch, self._failed)
+        self._conductor = parts.conductor(
             engine, self._uri, self._name, self._queues, self._pool.workers, self._timeout, self._prepare
         )
         self._engine = engine
-        self._began = clock()
+        self._began = parts.clock.now()
         try:
             self._conductor.open()
         except BaseException:
@@ -168,9 +172,12 @@ class Consumer:
     def stop(self) -> bool:
         """Finish what runs and leave; False: something was still running at the deadline."""
         engine = self._running()
+        clock = engine.clock.now
         deadline = clock() + self._drain
         engine.stop()
-        ended = self._pool.join(deadline)
+        while not (ended := self._pool.join(min(deadline, clock() + _SLICE))) and clock() < deadline:
+            if self._abandoned:
+                return False
         while self._republisher.pending and clock() < deadline and not self._gone():
             time.sleep(0.01)
         self._conductor.leave()
@@ -196,7 +203,7 @@ class Consumer:
     def abandon(self) -> None:
         """Leave at once, as a crash would: the broker delivers again what was not settled."""
         engine = self._running()
-        self._drain = 0
+        self._abandoned = True
         engine.stopping = True
         connection = self._conductor.connection
         if connection is not None:
@@ -256,7 +263,7 @@ class Consumer:
         with engine.lock:
             raw = message.raw_again()
             if raw[6].alive and not engine.stopping:
-                now = clock()
+                now = engine.clock.now()
                 engine.flow.retry_in_place(now, message.queue, raw, now + wait * 1_000_000)
 
     # --- at run time ---
@@ -281,7 +288,9 @@ class Consumer:
         """A queue's rate, or that of all together (None); a rate of None is no limit."""
         engine = self._running()
         with engine.lock:
-            engine.flow.set_rate(clock(), None if queue is None else self._known(queue), rate, burst)
+            engine.flow.set_rate(
+                engine.clock.now(), None if queue is None else self._known(queue), rate, burst
+            )
             engine.ready.notify_all()
 
     def _known(self, queue: str) -> str:

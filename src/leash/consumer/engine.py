@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import repeat
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 from leash.amqp.properties import decode_properties
 from leash.amqp.wire import Deliveries
+from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.costs import Costs
 from leash.consumer.link import Link
 from leash.consumer.message import Message, Raw
@@ -26,7 +26,6 @@ from leash.errors import AmqpError, LeashError
 from leash.flow import Dispatch, Flow, Probe, SetWindow, Shed
 
 log = logging.getLogger("leash.consumer")
-clock = time.monotonic_ns
 
 NAP = 1_000_000_000
 """A waiting worker looks again after this many ns, whatever happens."""
@@ -49,8 +48,15 @@ class Finished(NamedTuple):
 class Engine:
     """Shared by all threads of one consumer."""
 
-    def __init__(self, flow: Flow, costs: Costs | None, deadlines: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        costs: Costs | None,
+        deadlines: frozenset[str] = frozenset(),
+        clock: Clock = SYSTEM,
+    ) -> None:
         self.flow = flow
+        self.clock = clock
         self.lock = threading.Lock()
         self.ready = threading.Condition(self.lock)
         self.links: dict[str, Link] = {}
@@ -73,7 +79,7 @@ class Engine:
     # --- the reader's thread ---
 
     def deliver(self, link: Link, batch: Deliveries) -> None:
-        now = clock()
+        now = self.clock.now()
         raws: list[Raw] = list(
             zip(
                 batch.tags,
@@ -88,7 +94,10 @@ class Engine:
             )
         )
         costs = None if self._costs is None else self._cost(batch, raws)
-        ages = [_age(raw) for raw in batch.properties] if link.queue in self._deadlines else None
+        ages = None
+        if link.queue in self._deadlines:
+            wall = self.clock.wall()
+            ages = [_age(raw, wall) for raw in batch.properties]
         with self.lock:
             link.ledger.delivered += len(raws)
             if not link.alive:
@@ -116,7 +125,7 @@ class Engine:
             link.alive = False
             if self.links.get(link.queue) is link:
                 del self.links[link.queue]
-                self.flow.forget(clock(), link.queue)
+                self.flow.forget(self.clock.now(), link.queue)
             self.counts[link.queue]["lost"] += link.ledger.unsettled
             if error is not None and not self.stopping:
                 self.note(logging.WARNING, "channel_lost", queue=link.queue, reason=str(error))
@@ -140,7 +149,7 @@ class Engine:
                 work, data = self._exchange(finished, most, since)
                 finished = None
                 if not work and data is None and not self.stopping:
-                    now = clock()
+                    now = self.clock.now()
                     since = since or now
                     self._sleep(now, NAP if until is None else max(0, until - now))
                     work, data = self._exchange(None, most, since)
@@ -150,7 +159,7 @@ class Engine:
                 return work
             if self.stopping:
                 return None
-            if until is not None and clock() >= until:
+            if until is not None and self.clock.now() >= until:
                 return []
 
     def _sleep(self, now: int, most: int) -> None:
@@ -169,12 +178,12 @@ class Engine:
         """The same for an event loop: never waits nor writes. Also says for how long to wait."""
         with self.lock:
             work, _ = self._exchange(finished, most, since, claim=False)
-            return work, self.flow.wait(clock())
+            return work, self.flow.wait(self.clock.now())
 
     def _exchange(
         self, finished: Finished | None, most: int | None, since: int | None, claim: bool = True
     ) -> tuple[list[Dispatch], bytes | None]:
-        now = clock()
+        now = self.clock.now()
         flow = self.flow
         if finished is not None:
             self._finish(now, finished)
@@ -309,7 +318,7 @@ class Engine:
             link = self.links.get(queue)
             if link is not None and not link.spec.sole:
                 link.stop()
-                self._give_back(link, self.flow.forget(clock(), queue))
+                self._give_back(link, self.flow.forget(self.clock.now(), queue))
         self.nudge.set()
 
     def resume(self, queue: str) -> None:
@@ -329,20 +338,20 @@ class Engine:
             for link in list(self.links.values()):
                 if link.spec.ordered:
                     link.ending = True
-                    self.flow.forget(clock(), link.queue)
+                    self.flow.forget(self.clock.now(), link.queue)
                 else:
                     link.stop()
-                    self._give_back(link, self.flow.forget(clock(), link.queue))
+                    self._give_back(link, self.flow.forget(self.clock.now(), link.queue))
             self.ready.notify_all()
             if self.on_ready is not None:
                 self.on_ready()
         self.nudge.set()
 
 
-def _age(raw: bytes) -> int:
+def _age(raw: bytes, wall: float) -> int:
     """Ns since a message's timestamp; 0 without one."""
     try:
         stamp = decode_properties(raw).timestamp
     except LeashError:
         return 0
-    return 0 if stamp is None else max(0, int((time.time() - stamp.timestamp()) * 1e9))
+    return 0 if stamp is None else max(0, int((wall - stamp.timestamp()) * 1e9))

@@ -15,6 +15,7 @@ from pamqp.base import Frame as Method
 from leash.amqp import wire
 from leash.amqp.channel import Channel
 from leash.amqp.wire import Deliveries
+from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.outbox import Outbox
 from leash.consumer.settings import Queue
 from leash.consumer.settle import ACKED, Ledger, Outcome
@@ -26,7 +27,8 @@ _serial = itertools.count(1)
 class Link:
     """A channel that consumes one queue. When it is not `alive`, what came by it cannot be settled."""
 
-    def __init__(self, spec: Queue, channel: Channel, outbox: Outbox) -> None:
+    def __init__(self, spec: Queue, channel: Channel, outbox: Outbox, clock: Clock = SYSTEM) -> None:
+        self.clock = clock
         self.queue = spec.name
         self.spec = spec
         self.channel = channel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +90,8 @@ class Message:
         """Seconds since its timestamp, which has whole seconds; without one, since it arrived here."""
         stamp = self.properties.timestamp
         if stamp is not None:
-            return max(0.0, time.time() - stamp.timestamp())
-        return (time.monotonic_ns() - self._arrived) / 1e9
+            return max(0.0, self._link.clock.wall() - stamp.timestamp())
+        return (self._link.clock.now() - self._arrived) / 1e9
 
     def raw_again(self) -> Raw:
         """For another try in place, on an ordered lane."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leash.consumer.engine import Engine, clock
+from leash.consumer.engine import Engine
 from leash.consumer.settings import SECOND
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Stats:
 
 
 def collect(engine: Engine, conductor: Conductor, republisher: Republisher, began: int) -> Stats:
-    now = clock()
+    now = engine.clock.now()
     flow = engine.flow
     with engine.lock:
         total = sum(lane.charged for lane in flow.lanes.values()) or 1

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from leash.consumer.engine import Engine, Finished, clock
+from leash.consumer.clock import Clock
+from leash.consumer.engine import Engine, Finished
 from leash.consumer.message import Message, Raw
 from leash.flow import Dispatch
 
@@ -20,15 +21,16 @@ Failed = Callable[[list[Message], BaseException], None]
 class Worker:
     """What a worker is at, for the watchdog."""
 
-    __slots__ = ("begin", "queue", "warned")
+    __slots__ = ("_clock", "begin", "queue", "warned")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.begin: int | None = None
         self.queue = ""
         self.warned = False
 
     def at(self, queue: str) -> int:
-        self.begin = now = clock()
+        self.begin = now = self._clock.now()
         self.queue = queue
         self.warned = False
         return now
@@ -54,7 +56,7 @@ class Pool:
         self.handler = handler
         self.batch = batch
         self.failed = failed
-        self.workers = [Worker() for _ in range(count)]
+        self.workers = [Worker(engine.clock) for _ in range(count)]
         self.threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -63,7 +65,8 @@ class Pool:
     def join(self, deadline: int) -> bool:
         """Wait until all are done; False: some were not by the deadline."""
         for thread in self.threads:
-            thread.join(max(0, deadline - clock()) / 1e9)
+            if thread.is_alive():
+                thread.join(max(0, deadline - self.engine.clock.now()) / 1e9)
         return not any(thread.is_alive() for thread in self.threads)
 
     def startable(self, raw: Raw) -> bool:
@@ -101,7 +104,7 @@ class ThreadPool(Pool):
                     else:
                         if message._outcome is None:
                             done.append(raw)
-                services.append(clock() - begin)
+                services.append(self.engine.clock.now() - begin)
             worker.begin = None
             finished = Finished(work, services, done)
 
@@ -117,13 +120,13 @@ class ThreadPool(Pool):
                 except BaseException as error:
                     self.failed([message for message in messages if not message.settled], error)
                     messages = []
-            finished = _finished(work, clock() - begin, messages)
+            finished = _finished(work, self.engine.clock.now() - begin, messages)
             worker.begin = None
 
     def _collect(self, finished: Finished | None) -> list[Dispatch] | None:
         assert self.batch is not None
         work = self.engine.pull(finished, self.batch.size)
-        until = clock() + self.batch.wait
+        until = self.engine.clock.now() + self.batch.wait
         while work is not None and (missing := self.batch.size - len(_raws(work))) > 0:
             more = self.engine.pull(None, missing, until)
             if not more:
@@ -189,7 +192,7 @@ class AsyncPool(Pool):
                 return work
             if self.engine.stopping:
                 return None
-            now = clock()
+            now = self.engine.clock.now()
             if until is not None and now >= until:
                 return []
             since = since or now
@@ -226,12 +229,12 @@ class AsyncPool(Pool):
                 else:
                     if message._outcome is None:
                         done.append(raw)
-            services.append(clock() - begin)
+            services.append(self.engine.clock.now() - begin)
         return Finished(work, services, done)
 
     async def _batch(self, worker: Worker, work: list[Dispatch]) -> Finished:
         assert self.batch is not None
-        until = clock() + self.batch.wait
+        until = self.engine.clock.now() + self.batch.wait
         while (missing := self.batch.size - len(_raws(work))) > 0:
             more = await self._pull(None, missing, until)
             if not more:
@@ -245,7 +248,7 @@ class AsyncPool(Pool):
             except BaseException as error:
                 self.failed([message for message in messages if not message.settled], error)
                 messages = []
-        return _finished(work, clock() - begin, messages)
+        return _finished(work, self.engine.clock.now() - begin, messages)
 
 
 def _raws(work: list[Dispatch]) -> list[Raw]:

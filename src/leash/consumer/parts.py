@@ -1,0 +1,32 @@
+"""What a consumer is made of when it starts; `leash.testing` puts in parts that need no broker."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from leash.consumer.clock import SYSTEM, Clock
+from leash.consumer.conductor import Conductor
+from leash.consumer.engine import Engine
+from leash.consumer.retry import Republisher
+from leash.consumer.workers import AsyncPool, Batch, Failed, Pool, ThreadPool
+
+
+def pool(
+    engine: Engine, handler: Callable[..., Any], count: int, batch: Batch | None, failed: Failed
+) -> Pool:
+    """Threads for `def`, one event loop for `async def`."""
+    asynchronous = inspect.iscoroutinefunction(inspect.unwrap(handler))
+    return (AsyncPool if asynchronous else ThreadPool)(engine, handler, count, batch, failed)
+
+
+class Parts(NamedTuple):
+    clock: Clock = SYSTEM
+    engine: Callable[..., Engine] = Engine
+    republisher: Callable[..., Republisher] = Republisher
+    pool: Callable[..., Pool] = pool
+    conductor: Callable[..., Conductor] = Conductor
+
+
+LIVE = Parts()
