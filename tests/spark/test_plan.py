@@ -192,18 +192,18 @@ def test_cutting_keeps_every_grant_whole(grants: dict[str, int], most: int, leas
 
 def test_available_now_ends_when_the_messages_of_its_start_are_read() -> None:
     targets = Targets({"gold": 10, "free": 3})
-    targets.settle(["gold", "free"], {"gold": 10, "free": 1})
+    targets.settle([("gold", 4), ("free", 1), ("gold", 6), ("unknown", 1)])
     assert targets.left() == {"free": 2}
-    targets.settle(["free"], {"free": 5})
+    targets.settle([("free", 5)])
     assert targets.left() == {}
 
 
 def test_available_now_gives_a_queue_up_after_two_empty_batches_in_a_row() -> None:
     targets = Targets({"gold": 10})
-    for rows in (0, 1, 0):
-        targets.settle(["gold"], {"gold": rows})
-        assert targets.left() == {"gold": 9 if rows or targets.left()["gold"] == 9 else 10}
-    targets.settle(["gold"], {})
+    for rows, left in ((0, 10), (1, 9), (0, 9)):
+        targets.settle([("gold", rows)])
+        assert targets.left() == {"gold": left}
+    targets.settle([("gold", 0)])
     assert targets.left() == {}
 
 

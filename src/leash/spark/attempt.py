@@ -58,7 +58,12 @@ def sealed(split: Split, files: Files, open_taker: Callable[[Split], Taker]) -> 
         )
     fence.check_fence(files, split)
     attempt = secrets.token_hex(8)
-    writer = ChunkWriter(files, f"{split.stem}-{attempt}.chunk")
+    try:
+        writer = ChunkWriter(files, f"{split.stem}-{attempt}.chunk")
+    except OSError as error:
+        raise seals.StagingError(
+            f"stagingLocation cannot be written: {error}. Nothing was consumed"
+        ) from error
     try:
         taker = open_taker(split)
         try:
@@ -77,11 +82,13 @@ def sealed(split: Split, files: Files, open_taker: Callable[[Split], Taker]) -> 
 
 def _stage(split: Split, files: Files, taker: Taker, writer: ChunkWriter, attempt: str) -> Seal:
     """Take and write, durably; the messages are still the queue's."""
-    started = time.monotonic_ns()
     known = _Known(split, files)
-    for lot in taker.lots(split.grant):
-        writer.add(lot, known.fresh(lot))
-    file = writer.finish()
+    try:
+        for lot in taker.lots(split.grant):
+            writer.add(lot, known.fresh(lot))
+        file = writer.finish()
+    except OSError as error:
+        raise seals.StagingError(f"staging failed: {error}. All messages were given back") from error
     taker.confirm()
     return Seal(
         attempt=attempt,
@@ -94,7 +101,7 @@ def _stage(split: Split, files: Files, taker: Taker, writer: ChunkWriter, attemp
         redelivered=writer.redelivered,
         dropped=known.dropped,
         ended=taker.ended,
-        took=time.monotonic_ns() - started,
+        at=time.time_ns(),
         ids=b"".join(sorted(known.hashes)),
     )
 

@@ -19,7 +19,7 @@ from .files import open_files
 from .guard import Guard
 from .offsets import Plan, Seen, first_plan
 from .plan import Planner, Targets, cut
-from .remember import remember
+from .remember import remember, spent
 from .run import Settled
 from .settings import SourceSettings
 
@@ -41,9 +41,10 @@ class Driver:
         self._guard = Guard(settings)
         self._known: str | None = None
         self._moved: dict[str, Plan] = {}
-        self._adopt: tuple[list[str], list[str]] = ([], [])
+        self._adopt: list[str] = []
         self._settled: tuple[str, Settled, Planner] | None = None
         self._targets: Targets | None = None
+        self._prepared_at = 0
         self._planned: set[int] = set()
         self._committed = 0
         self._probed = 0.0
@@ -86,6 +87,7 @@ class Driver:
 
     def prepare_available_now(self) -> None:
         self._targets = Targets(links.patiently(self._ready))
+        self._prepared_at = time.time_ns()
 
     def commit(self, plan: Plan) -> None:
         self._committed = plan.seq
@@ -119,7 +121,7 @@ class Driver:
                 run.begin(self._files, start.run)
             else:
                 paths = run.sealed_beyond(self._files, start.run, start.seq)
-                self._adopt = ([path for path, _ in paths], [])
+                self._adopt = [path for path, _ in paths if path not in start.adopted]
         self._known = start.run
         run.claim(self._files, start.run)
         threading.Thread(target=self._keep_claiming, args=(start.run,), daemon=True).start()
@@ -156,9 +158,10 @@ class Driver:
             for split, seal in zip(settled.splits, settled.seals, strict=True)
             if not split.adopted
         ]
-        rows = planner.settle(results, now, self._took(planner, start, now))
+        planner.settle(results, now, self._took(planner, start, now))
         if self._targets is not None:
-            self._targets.settle(dict.fromkeys(name for (name, _), _ in results), rows)
+            fresh = [(name, seal.rows) for (name, _), seal in results if seal.at >= self._prepared_at]
+            self._targets.settle(fresh)
         self._settled = (start.folder, settled, planner)
         return settled, planner
 
@@ -176,16 +179,13 @@ class Driver:
 
     def _adopted(self, start: Plan, settled: Settled) -> Plan | None:
         """What an earlier life sealed comes before anything new."""
-        paths, spent = self._adopt
+        paths, self._adopt = self._adopt, []
         if not paths:
             return None
-        self._adopt = ([], [])
         folders = sorted({path.rpartition("/")[0] for path in paths})
         now = self._clock()
         doubtful = [Seen(folder, now, 0, kept=True) for folder in folders]
-        return self._next(
-            start, settled, state=start.state, adopted=tuple(paths), seen=doubtful, spent=tuple(spent)
-        )
+        return self._next(start, settled, state=start.state, adopted=tuple(paths), more=doubtful)
 
     def _granted(self, start: Plan, settled: Settled, planner: Planner, all_available: bool) -> Plan | None:
         grants = self._grants(planner, all_available)
@@ -224,13 +224,10 @@ class Driver:
         links.patiently(self._ready)
         return planner.grants(left, self._clock(), all_available=all_available, hurry=True)
 
-    def _next(self, start: Plan, settled: Settled, *, seen: list[Seen] | None = None, **fields: Any) -> Plan:
-        spent = fields.pop("spent", ())
+    def _next(self, start: Plan, settled: Settled, *, more: list[Seen] | None = None, **fields: Any) -> Plan:
         remembered = None
         if self._settings.deduplication == "messageId":
-            remembered = self._remember(start, settled, seen or [])
-            folders = {batch.folder.partition("/")[0] for batch in remembered}
-            spent += tuple(name for name in start.spent if name in folders)
+            remembered = self._remember(start, settled, more or [])
         return Plan(
             run=start.run,
             seq=start.seq + 1,
@@ -238,7 +235,7 @@ class Driver:
             ordered=self._settings.ordered,
             exclusive=self._guard.exclusive,
             seen=remembered,
-            spent=spent,
+            spent=spent(start, remembered or ()),
             **fields,
         )
 

@@ -143,7 +143,15 @@ class LocalFiles:
         return os.path.join(self._root, path)
 
     def _make_folder(self, path: str) -> None:
-        os.makedirs(os.path.dirname(self._full(path)), exist_ok=True)
+        """A folder that a power cut can take away would take its seals along."""
+        folder = os.path.dirname(path)
+        if os.path.isdir(self._full(folder)):
+            return
+        if folder:
+            self._make_folder(folder)
+        os.makedirs(self._full(folder), exist_ok=True)
+        if folder:
+            self._sync_folder(folder)
 
     @contextlib.contextmanager
     def _temporary(self, path: str, data: bytes) -> Iterator[str]:

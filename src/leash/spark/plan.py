@@ -190,13 +190,16 @@ class Targets:
         self._left = dict(ready)
         self._empty = dict.fromkeys(ready, 0)
 
-    def settle(self, granted: Iterable[str], rows: Mapping[str, int]) -> None:
+    def settle(self, came: Iterable[tuple[str, int]]) -> None:
         """Others may take what we were after: a queue that gave nothing twice in a row has nothing for us."""
-        for name in granted:
+        rows: dict[str, int] = {}
+        for name, count in came:
+            rows[name] = rows.get(name, 0) + count
+        for name, count in rows.items():
             if name not in self._left:
                 continue
-            self._left[name] = max(0, self._left[name] - rows.get(name, 0))
-            self._empty[name] = 0 if rows.get(name, 0) else self._empty[name] + 1
+            self._left[name] = max(0, self._left[name] - count)
+            self._empty[name] = 0 if count else self._empty[name] + 1
             if self._empty[name] >= _EMPTY_BATCHES:
                 self._left[name] = 0
 

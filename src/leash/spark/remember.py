@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .offsets import Seen
+from .offsets import Plan, Seen
 from .units import SECOND
 
 DURABLE_AFTER = 60 * SECOND
@@ -31,3 +31,12 @@ def remember(
     while sum(batch.rows for batch in kept) - max_rows > 0 and kept:
         overflow += kept.pop(0).rows
     return tuple(kept), overflow
+
+
+def spent(start: Plan, remembered: tuple[Seen, ...]) -> tuple[str, ...]:
+    """Other runs that `start` read from, or that were remembered until now: nobody needs them once it
+    is committed."""
+    read = [path.partition("/")[0] for path in start.adopted]
+    known = [batch.folder.partition("/")[0] for batch in start.seen or ()]
+    needed = {start.run, *(batch.folder.partition("/")[0] for batch in remembered)}
+    return tuple(name for name in dict.fromkeys([*read, *known]) if name not in needed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -46,7 +47,7 @@ class Seal:
     redelivered: int = 0
     dropped: int = 0
     ended: str = ""
-    took: int = 0
+    at: int = 0
     ids: bytes = b""
 
     def encode(self) -> bytes:
@@ -93,7 +94,7 @@ def place_seal(files: Files, path: str, seal: Seal) -> Seal:
 
 def void_seal(files: Files, path: str) -> Seal:
     """Close a split that nobody read, so that nobody can; returns what stands."""
-    return place_seal(files, path, Seal(attempt="void", void=True))
+    return place_seal(files, path, Seal(attempt="void", void=True, at=time.time_ns()))
 
 
 def hashes_of(seals: Iterable[Seal]) -> set[bytes]:

@@ -47,8 +47,8 @@ def resume(files: Files, settings: SourceSettings, start: Plan) -> Plan:
     return first_plan()
 
 
-def orphans(files: Files, settings: SourceSettings, own: str) -> tuple[list[str], list[str]]:
-    """Seals to adopt and the runs they are from, as `orphanedStaging` has it.
+def orphans(files: Files, settings: SourceSettings, own: str) -> list[str]:
+    """Paths of seals to adopt, as `orphanedStaging` has it.
 
     Only rows of queues that this source reads: another source of the same query may share the folder.
     """
@@ -59,7 +59,7 @@ def orphans(files: Files, settings: SourceSettings, own: str) -> tuple[list[str]
     }
     found = {name: paths for name, paths in found.items() if paths}
     if not found:
-        return [], []
+        return []
     rows = sum(seal.rows for paths in found.values() for _, seal in paths)
     what = f"{rows} staged messages of earlier checkpoints ({', '.join(found)})"
     if settings.orphaned_staging == "fail":
@@ -73,6 +73,6 @@ def orphans(files: Files, settings: SourceSettings, own: str) -> tuple[list[str]
         log.warning("discarding %s", what)
         for name in found:
             files.delete_folder(name)
-        return [], []
+        return []
     log.warning("adopting %s", what)
-    return [path for paths in found.values() for path, _ in paths], list(found)
+    return [path for paths in found.values() for path, _ in paths]
