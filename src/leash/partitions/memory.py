@@ -23,7 +23,14 @@ from leash.amqp import (
     decode_properties,
     topology,
 )
-from leash.errors import AccessRefused, ChannelError, NotFound, ResourceLocked, TopologyError
+from leash.errors import (
+    AccessRefused,
+    ChannelError,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    TopologyError,
+)
 from leash.partitions.layout import Layout
 
 _ARGUMENTS = {"x-stream-max-segment-size-bytes": 1_000_000, "x-max-length-bytes": 20_000_000}
@@ -55,6 +62,10 @@ def recall(connection: Connection, name: str) -> Memory:
             return _fold(_records(connection, name), connection.version)
         except NotFound:
             return Memory(None, frozenset())
+        except PreconditionFailed as error:
+            raise TopologyError(
+                f"queue {stream(name)!r} exists and is no stream of ours: choose another name, or delete it"
+            ) from error
         except ChannelError as error:
             if isinstance(error, AccessRefused) or time.monotonic() > deadline:
                 raise
