@@ -1,0 +1,272 @@
+"""A consumer on a stage: its handler, shares, retries and limits, in virtual time and without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from leash.amqp.properties import Properties, encode_properties, with_headers
+from leash.consumer import Consumer, Message
+from leash.consumer.parts import Parts
+from leash.consumer.retry import dead_queue
+from leash.consumer.settings import SECOND, nanoseconds
+from leash.consumer.settle import Outcome
+from leash.errors import ConfigError, LeashError
+from leash.flow.lane import PAUSED
+from leash.testing.broker import MemoryBroker, MemoryQueue, Stored
+from leash.testing.loop import VirtualLoop
+from leash.testing.parts import (
+    InstantRepublisher,
+    RecordingEngine,
+    TaskThread,
+    VirtualConductor,
+    VirtualPool,
+    wait,
+)
+
+Takes = float | Callable[[Any], float]
+
+
+class Unfinished(LeashError, AssertionError):
+    """There was still work when the time that `run` was given was over."""
+
+
+@dataclass(slots=True)
+class Handled:
+    """One message in the hands of the handler."""
+
+    at: float
+    """Virtual seconds since the start."""
+    message: Message
+    error: BaseException | None = None
+    """What the handler raised."""
+
+    @property
+    def queue(self) -> str:
+        return self.message.queue
+
+    @property
+    def body(self) -> bytes:
+        return self.message.body
+
+
+class Settled(NamedTuple):
+    """How a delivery ended: done, republished (for a later try, or parked), rejected, requeued, ..."""
+
+    at: float
+    queue: str
+    body: bytes
+    outcome: str
+
+
+class Rehearsal:
+    """Runs `consumer` in memory. `takes`: virtual seconds for each call of the handler, or a function of what
+    it gets. For plain tests: it drives an event loop of its own, so it cannot run inside another one.
+    """
+
+    def __init__(self, consumer: Consumer, *, takes: Takes = 0.001) -> None:
+        if not callable(takes):
+            nanoseconds("takes", takes)
+        self.consumer = consumer
+        self.handled: list[Handled] = []
+        self.settled: list[Settled] = []
+        self._takes = takes
+        self._loop = VirtualLoop()
+        self._broker = MemoryBroker(lambda ns, action: self._loop.call_later(ns / 1e9, action))
+        self._changed = asyncio.Event()
+        self._broker.changed = self._changed.set
+
+    def __enter__(self) -> Rehearsal:
+        for queue in self.consumer._queues:
+            self.declare(queue.name)
+        try:
+            self.consumer._start(self._parts())
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self.consumer._engine is not None:
+                self.stop()
+        finally:
+            self._close()
+
+    def _parts(self) -> Parts:
+        loop, broker = self._loop, self._broker
+
+        def engine(*arguments: Any) -> RecordingEngine:
+            made = RecordingEngine(*arguments)
+            made.saw = lambda queue, body, outcome: self.settled.append(
+                Settled(self.now, queue, body, outcome.value)
+            )
+            return made
+
+        def pool(engine: RecordingEngine, handler: Callable[..., Any], *rest: Any) -> VirtualPool:
+            return VirtualPool(loop, engine, self._acted(handler), *rest)
+
+        republisher = partial(InstantRepublisher, broker)
+        return Parts(loop.clock, engine, republisher, pool, partial(VirtualConductor, loop, broker))
+
+    def _acted(self, handler: Callable[..., Any]) -> Callable[[Any], Awaitable[None]]:
+        """The handler, watched, and taking its time."""
+        asynchronous = inspect.iscoroutinefunction(inspect.unwrap(handler))
+
+        async def act(given: Any) -> None:
+            seen = [Handled(self.now, each) for each in (given if isinstance(given, list) else [given])]
+            self.handled += seen
+            try:
+                result = handler(given)
+                if asynchronous:
+                    await result
+            except Exception as error:
+                for each in seen:
+                    each.error = error
+                raise
+            finally:
+                await asyncio.sleep(self._takes(given) if callable(self._takes) else self._takes)
+
+        return act
+
+    # --- the broker's side ---
+
+    def declare(self, queue: str, arguments: Mapping[str, Any] | None = None) -> None:
+        """A queue; those of the consumer are there already, and get these arguments."""
+        self._broker.declare(queue, arguments or {}, again=True)
+
+    def publish(
+        self,
+        queue: str,
+        bodies: bytes | Iterable[bytes],
+        *,
+        headers: Mapping[str, Any] | None = None,
+        properties: Properties | None = None,
+        exchange: str = "",
+        routing_key: str | None = None,
+    ) -> None:
+        """Put one message, or several, into a queue; the handler sees exchange and routing key as given."""
+        raw = encode_properties(properties)
+        if headers:
+            raw = with_headers(raw, headers)
+        for body in [bodies] if isinstance(bodies, bytes) else bodies:
+            if not isinstance(body, bytes):
+                raise ConfigError("bodies", body, "bytes, or a list of them")
+            self._broker.publish(queue, body, exchange, queue if routing_key is None else routing_key, raw)
+
+    def depth(self, queue: str) -> int:
+        """Messages that are ready."""
+        return len(self._broker.queue(queue).ready)
+
+    def messages(self, queue: str) -> list[Stored]:
+        """What is ready in a queue, in order."""
+        return sorted(self._broker.queue(queue).ready)
+
+    def parked(self, queue: str) -> list[Stored]:
+        """What was given up on, with the reason in its headers."""
+        return self.messages(dead_queue(queue)) if dead_queue(queue) in self._broker.queues else []
+
+    # --- time ---
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the start."""
+        return self._loop.ns / SECOND
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time go by."""
+        nanoseconds("seconds", seconds)
+        self._drive(asyncio.sleep(seconds))
+
+    def run(self, most: float = 600.0) -> None:
+        """Until every queue is empty, later tries included; paused queues may keep what they have."""
+        deadline = self.now + most
+
+        async def until_done() -> None:
+            while self._unfinished() and self.now < deadline:
+                self._changed.clear()
+                await wait(self._changed, deadline - self.now)
+
+        self._drive(until_done())
+        left = self._unfinished()
+        if left:
+            counts = ", ".join(f"{q.name!r} {len(q.ready)} ready, {q.unsettled} unsettled" for q in left)
+            raise Unfinished(f"after {most:g} virtual seconds there is still work: {counts}")
+
+    def _unfinished(self) -> list[MemoryQueue]:
+        lanes = self.consumer._running().flow.lanes
+        active = {name for name, lane in lanes.items() if not lane.blocks & PAUSED}
+        return [
+            queue
+            for queue in self._broker.queues.values()
+            if (queue.name in active or queue.arguments.get("x-dead-letter-routing-key") in active)
+            and (queue.ready or queue.unsettled)
+        ]
+
+    def stop(self) -> bool:
+        """Stop the consumer as in production: what runs is finished, the rest goes back to its queue."""
+        return self.consumer.stop()
+
+    # --- what came of it ---
+
+    @property
+    def order(self) -> list[tuple[str, bytes]]:
+        """Queue and body of everything that was handled, as it was begun."""
+        return [(each.queue, each.body) for each in self.handled]
+
+    def outcomes(self, outcome: str, queue: str | None = None) -> list[bytes]:
+        """The bodies of the deliveries that ended like this; see `leash.consumer.settle` for the words."""
+        known = [each.value for each in Outcome]
+        if outcome not in known:
+            raise ConfigError("outcome", outcome, f"one of {', '.join(known)}")
+        return [each.body for each in self.settled if each.outcome == outcome and queue in (None, each.queue)]
+
+    def acked(self, queue: str | None = None) -> list[bytes]:
+        """What the handler was done with."""
+        return self.outcomes("done", queue)
+
+    def retried(self, queue: str | None = None) -> list[bytes]:
+        """What failed and was to be tried again, once for each try."""
+        return [
+            each.body
+            for each in self.handled
+            if each.error is not None
+            and each.message.tries + 1 < self.consumer._retry.tries
+            and queue in (None, each.queue)
+        ]
+
+    def shares(self, since: float = 0.0) -> dict[str, float]:
+        """Each queue's part of what was handled."""
+        counts = Counter(each.queue for each in self.handled if each.at >= since)
+        return {
+            queue.name: counts[queue.name] / (sum(counts.values()) or 1) for queue in self.consumer._queues
+        }
+
+    # --- inside ---
+
+    def _drive(self, work: Any) -> None:
+        self._loop.run_until_complete(work)
+        for thread in (*self.consumer._pool.threads, self.consumer._conductor.thread):
+            if isinstance(thread, TaskThread) and thread.task is not None and thread.task.done():
+                thread.task.result()
+
+    def _close(self) -> None:
+        self.consumer._engine = None
+        self.consumer._abandoned = False
+        loop = self._loop
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
