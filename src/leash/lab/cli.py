@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from leash.errors import ConfigError
-from leash.lab.figures import Experiment, Result, bounds, dumps
+from leash.lab.figures import Experiment, Result, bounds, dumps, number
 from leash.management import Management
 
 lab_app = typer.Typer(
@@ -159,8 +159,6 @@ def _result(experiment: Experiment, node: Node | None) -> Result:
 def _show(result: Result) -> None:
     from rich.console import Console
     from rich.table import Table
-
-    from leash.lab.report import number
 
     table = Table(title=result.experiment.title, title_justify="left")
     table.add_column("figure")

@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.work} ms work, {self.trip} ms round trip, window {self.window}"
+        return f"{self.work} ms work, trip {self.trip}, window {self.window}"
 
     @property
     def model_busy(self) -> float:

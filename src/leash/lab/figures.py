@@ -97,9 +97,19 @@ class Result:
         }
 
 
+def number(value: float | None) -> str:
+    """As many digits as one reads."""
+    if value is None:
+        return "-"
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def bounds(claim: Claim) -> str:
     """The bounds for people."""
-    return f"{claim.low:g}" if claim.low == claim.high else f"{claim.low:g} to {claim.high:g}"
+    low, high = number(claim.low), number(claim.high)
+    return low if claim.low == claim.high else f"{low} to {high}"
 
 
 def dumps(results: list[Result], about: dict[str, Any]) -> str:

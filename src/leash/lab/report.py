@@ -13,7 +13,7 @@ from typing import Any
 
 import leash
 from leash.errors import ConfigError
-from leash.lab.figures import Claim, Result, bounds
+from leash.lab.figures import Claim, Result, bounds, number
 from leash.lab.plots import plots
 
 _TEMPLATE = Path(__file__).with_name("report.html")
@@ -107,15 +107,6 @@ def figure(plot: dict[str, Any]) -> str:
     )
 
 
-def number(value: float | None) -> str:
-    """As many digits as one reads."""
-    if value is None:
-        return "-"
-    if value == int(value):
-        return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
 def _number(sections: list[str]) -> list[str]:
     parts = "\x00".join(sections).split('data-plot="#"')
     joined = parts[0] + "".join(f'data-plot="{index}"{part}' for index, part in enumerate(parts[1:]))
@@ -132,15 +123,7 @@ def _row(claim: Claim, simulated: float | None, measured: float | None) -> str:
     unit = f" <small>{html.escape(claim.unit)}</small>" if claim.unit else ""
     return (
         f"<tr><th>{html.escape(claim.name)}{unit}</th><td>{number(claim.published)}</td>{''.join(cells)}"
-        f"<td><small>{number(claim.low) if claim.low == claim.high else _range(claim)}</small></td></tr>"
-    )
-
-
-def _range(claim: Claim) -> str:
-    return (
-        bounds(claim)
-        .replace(f"{claim.low:g}", number(claim.low))
-        .replace(f"{claim.high:g}", number(claim.high))
+        f"<td><small>{bounds(claim)}</small></td></tr>"
     )
 
 
