@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import Popen
 
-import pyarrow.parquet as pq
 import pytest
 
 from . import app
 from .harness import declare, options, publish, ready
+from .output import committed_rows
 
 
 @pytest.fixture
@@ -26,22 +25,6 @@ def programs() -> Iterator[list[Popen[bytes]]]:
 
 def _offsets(folder: Path) -> int:
     return len(list((folder / "checkpoint" / "offsets").glob("[0-9]*")))
-
-
-def _rows(folder: Path) -> tuple[list[bytes], list[bytes]]:
-    """The values of all rows, and of those that are not flagged; only files that Spark's log lists count."""
-    files = _committed_files(folder / "out")
-    tables = [pq.read_table(file, columns=["value", "redelivered"]) for file in files]
-    rows = [row for table in tables for row in table.to_pylist()]
-    return [row["value"] for row in rows], [row["value"] for row in rows if not row["redelivered"]]
-
-
-def _committed_files(out: Path) -> list[Path]:
-    found = set()
-    for log in (out / "_spark_metadata").glob("[0-9]*"):
-        for line in log.read_text().splitlines()[1:]:
-            found.add(Path(json.loads(line)["path"].removeprefix("file://")))
-    return sorted(found)
 
 
 def test_a_driver_killed_and_restarted_on_a_cluster_with_other_options_loses_and_repeats_nothing(
@@ -61,7 +44,7 @@ def test_a_driver_killed_and_restarted_on_a_cluster_with_other_options_loses_and
     last = app.start(given, tmp_path, available_now=True, master="local-cluster[2,1,1024]")
     programs.append(last)
     assert last.wait(180) == 0
-    everything, plain = _rows(tmp_path)
+    everything, plain = committed_rows(tmp_path / "out")
     assert sorted(set(everything)) == sent
     assert len(plain) == len(set(plain))
     assert ready(uri) == 0

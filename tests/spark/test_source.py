@@ -575,16 +575,29 @@ def test_properties_and_headers_become_columns(uri: str, staging: Path) -> None:
     assert (empty["value"], empty["message_id"], empty["headers"]) == (b"", None, None)
 
 
-def test_a_split_of_65535_and_a_batch_of_200000_are_exact(uri: str, staging: Path) -> None:
+def test_a_batch_of_200000_is_exact(uri: str, staging: Path) -> None:
     declare(uri)
     publish(uri, 200_000, ids=False)
     query = Query(options(uri, staging, maxRecordsPerTrigger=200_000, maxRecordsPerPartition=65_535))
     assert query.plan()
     assert [grant for _, grant in query.last.splits] == [50_000] * 4
-    seen = set()
+    seen: set[bytes] = set()
     for partition in query.partitions():
-        seen |= set(values(query.read([partition])))
+        for batch in query.reader.read(partition):
+            seen.update(batch.column("value").to_pylist())
     assert len(seen) == 200_000
+
+
+def test_a_split_of_65535_is_exact_and_in_order(uri: str, staging: Path) -> None:
+    declare(uri)
+    sent = publish(uri, 65_600, ids=False)
+    query = Query(options(uri, staging, ordered="true"))
+    assert query.plan()
+    assert query.last.splits == ((0, 65_535),)
+    (partition,) = query.partitions()
+    batches = list(query.reader.read(partition))
+    assert [body for batch in batches for body in batch.column("value").to_pylist()] == sent[:65_535]
+    assert ready(uri) == 65
 
 
 def test_big_messages_are_taken_in_rounds_that_bound_the_memory(uri: str, staging: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import signal
@@ -13,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leash.amqp.uri import parse
+from leash.spark import pipeline
 
 from .harness import declare, publish, ready
+from .workers import python_workers
+
+AT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,7 +140,7 @@ def test_a_killed_python_worker_is_retried_and_nothing_is_lost(
     killed = 0
     while query.isActive and killed < 4:
         time.sleep(0.5)
-        for worker in _python_workers():
+        for worker in python_workers(os.getpid()):
             os.kill(worker, signal.SIGKILL)
             killed += 1
     assert query.awaitTermination(120)
@@ -209,13 +214,15 @@ def test_a_stream_flows_through_to_another_queue_and_a_retried_batch_repeats_its
 def test_a_frame_is_published_with_its_columns(spark: SparkSession, uri: str) -> None:
     declare(uri, "a", "b")
     frame = spark.createDataFrame(
-        [("one", "a", "m1", {"h": "1"}, ("text/plain", 5)), ("two", "b", None, None, None)],
-        "value string, routing_key string, message_id string, headers map<string,string>, "
+        [("one", "a", "m1", AT, {"h": "1"}, ("text/plain", 5)), ("two", "b", None, None, None, None)],
+        "value string, routing_key string, message_id string, timestamp timestamp, "
+        "headers map<string,string>, "
         "properties struct<content_type: string, priority: int>",
     )
     frame.write.format("rabbitmq").option("url", uri).mode("append").save()
     (row,) = browse(spark, uri, "a", includeHeaders="true").collect()
     assert (bytes(row.value), row.message_id, row.headers) == (b"one", "m1", {"h": "1"})
+    assert row.timestamp.timestamp() == AT.timestamp()
     assert (row.properties.content_type, row.properties.priority, row.properties.delivery_mode) == (
         "text/plain",
         5,
@@ -270,6 +277,28 @@ def test_a_chosen_schema_leaves_columns_out_and_unknown_ones_are_refused(
         to_parquet(reader.schema("color string").load(), tmp_path / "b").awaitTermination(60)
 
 
+def test_a_pipeline_file_runs_to_its_end(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    declare(uri)
+    sent = publish(uri, 50)
+    file = tmp_path / "pipeline.toml"
+    text = """
+        [source]
+        url = "URI"
+        queue = "q"
+        stagingLocation = "FOLDER/staging"
+        [transform]
+        sql = "select value, upper(queue) as name from source"
+        [sink]
+        format = "parquet"
+        path = "FOLDER/out"
+        checkpointLocation = "FOLDER/checkpoint"
+        trigger = "availableNow"
+        """
+    file.write_text(text.replace("URI", uri).replace("FOLDER", str(tmp_path)))
+    pipeline.run(file)
+    assert written(spark, tmp_path) == sent
+
+
 def test_the_rate_limit_holds_over_a_running_query(spark: SparkSession, uri: str, tmp_path: Path) -> None:
     declare(uri)
     publish(uri, 20_000, ids=False)
@@ -289,21 +318,3 @@ def test_the_rate_limit_holds_over_a_running_query(spark: SparkSession, uri: str
         total += rows
         assert total <= 500 + 500 * (at - begin)
     assert total >= 0.7 * 500 * (arrivals[-1][0] - begin)
-
-
-def _python_workers() -> list[int]:
-    """The forked workers under Spark's daemon, which is a child of the JVM."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                command = (entry / "cmdline").read_bytes()
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                if (
-                    b"pyspark.daemon" in command
-                    and b"pyspark.daemon" in (Path("/proc") / str(parent) / "cmdline").read_bytes()
-                ):
-                    found.append(int(entry.name))
-            except (OSError, ValueError):
-                continue
-    return found
