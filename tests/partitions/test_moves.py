@@ -60,7 +60,7 @@ def flowing(uri: str) -> Iterator[Flow]:
         flow.thread.join()
 
 
-def controls(connection: Connection, queue: str) -> list[control.Gate | control.Marker]:
+def controls(connection: Connection, queue: str) -> list[control.Gate | control.Marker | control.Probe]:
     """The control messages that a queue holds, which stay there."""
     found = []
     with connection.channel() as channel:

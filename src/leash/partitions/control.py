@@ -1,8 +1,9 @@
-"""The two control messages of a move, and how to tell them from a user's messages.
+"""Control messages, and how to tell them from a user's messages.
 
 A gate in the target queue says: go no further until these queues are done with what came before the move.
 A marker in each of those queues says: all that came before is before me. Both carry the move's number, so
-that a second copy of either, after a crash, means the same and does no harm.
+that a second copy of either, after a crash, means the same and does no harm. A probe says nothing: it was
+sent to see where it goes.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class Marker(NamedTuple):
     move: int
 
 
+class Probe(NamedTuple):
+    """To be passed over."""
+
+
 def gate(name: str, move: int, sources: tuple[str, ...], queue: str) -> Outgoing:
     """A gate for the end of a queue."""
     return _message("gate", queue, {_NAME: name, _MOVE: move, _SOURCES: list(sources)})
@@ -47,11 +52,13 @@ def is_control(raw_properties: bytes) -> bool:
     return _HINT in raw_properties
 
 
-def read(raw_properties: bytes) -> Gate | Marker | None:
+def read(raw_properties: bytes) -> Gate | Marker | Probe | None:
     """What a message's properties say; None for a user's message."""
     if not is_control(raw_properties):
         return None
     headers = decode_properties(raw_properties).headers or {}
+    if headers.get(CONTROL) == "probe":
+        return Probe()
     name, number = headers.get(_NAME), headers.get(_MOVE)
     if not isinstance(name, str) or not isinstance(number, int):
         return None

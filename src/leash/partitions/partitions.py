@@ -12,6 +12,7 @@ from leash.amqp.topology import KINDS
 from leash.amqp.uri import Uri
 from leash.errors import ConfigError, TopologyError
 from leash.partitions import memory
+from leash.partitions.check import actual, stated
 from leash.partitions.declare import Undo, create, declare, declare_queue, exchanges, exists
 from leash.partitions.layout import Layout, Shape
 from leash.partitions.moves import SETTLE, Mover, finish, move
@@ -100,7 +101,7 @@ class Partitions:
 
     def declare(self, uri: str | Uri) -> Layout:
         """Make sure that it is there. Moves no key: for other weights than there are, use `apply`."""
-        with self._alone(uri) as (connection, publisher):
+        with _alone(uri, self.name) as (connection, publisher):
             plan = self._plan(connection)
             if plan.before is not None and plan.before.weights != plan.after.weights:
                 raise TopologyError(
@@ -118,20 +119,11 @@ class Partitions:
         reached: Callable[[str], None] = lambda _: None,
     ) -> Layout:
         """Make it so. With a plan: only if that is still what there is to do."""
-        with self._alone(uri) as (connection, publisher):
+        with _alone(uri, self.name) as (connection, publisher):
             now = self._plan(connection)
             if plan is not None and (plan.before, plan.after) != (now.before, now.after):
                 raise TopologyError(f"partitions {self.name!r} changed since that plan: look again")
             return self._apply(Mover(connection, publisher, settle, reached), now)
-
-    @contextmanager
-    def _alone(self, uri: str | Uri) -> Iterator[tuple[Connection, Publisher]]:
-        with (
-            connect(uri, name=f"leash partitions {self.name}") as connection,
-            memory.alone(connection, self.name),
-            Publisher(connection) as publisher,
-        ):
-            yield connection, publisher
 
     def _apply(self, mover: Mover, plan: Plan) -> Layout:
         if plan.before is None:
@@ -178,7 +170,7 @@ class Partitions:
 
     def delete_retired(self, uri: str | Uri) -> list[str]:
         """Delete the retired queues that are empty and that nobody consumes; returns which."""
-        with self._alone(uri) as (connection, publisher):
+        with _alone(uri, self.name) as (connection, publisher):
             layout = memory.need(connection, self.name)
             gone = []
             with connection.channel() as channel:
@@ -193,7 +185,7 @@ class Partitions:
 
     def delete(self, uri: str | Uri, *, queues: bool = False) -> None:
         """Delete the exchanges and what is remembered; with `queues`, those too, and all that is in them."""
-        with self._alone(uri) as (connection, _):
+        with _alone(uri, self.name) as (connection, _):
             layout = memory.need(connection, self.name)
             with connection.channel() as channel:
                 for name in exchanges(layout):
@@ -201,6 +193,30 @@ class Partitions:
                 for queue in layout.all_queues if queues else ():
                     topology.delete_queue(channel, queue)
                 topology.delete_queue(channel, memory.stream(self.name))
+
+
+def check(uri: str | Uri, name: str, *, state: str | None = None, fix: bool = False) -> tuple[Layout, Layout]:
+    """What is remembered and what the broker really does; `fix` remembers the latter from now on.
+
+    The order of the slots is found out with probes; of a direct layout, `state` must say it: what
+    `rabbitmq-diagnostics consistent_hash_exchange_ring_state` prints.
+    """
+    with _alone(uri, name) as (connection, publisher):
+        known = memory.need(connection, name)
+        found = actual(connection, known) if state is None else stated(known, state)
+        if fix and found != known:
+            memory.remember(publisher, found)
+        return known, found
+
+
+@contextmanager
+def _alone(uri: str | Uri, name: str) -> Iterator[tuple[Connection, Publisher]]:
+    with (
+        connect(uri, name=f"leash partitions {name}") as connection,
+        memory.alone(connection, name),
+        Publisher(connection) as publisher,
+    ):
+        yield connection, publisher
 
 
 def read(uri: str | Uri, name: str) -> Layout:

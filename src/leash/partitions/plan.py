@@ -134,7 +134,8 @@ def _notes(after: Layout) -> tuple[str, ...]:
         "a full stop of this broker shuffles the ring, "
         "unless its rabbitmq.conf says default_worker_pool_size = 1"
     ]
-    lost = after.moved(after.restarted())
+    again = after.restarted()
+    lost = 0.0 if again == after else after.moved(again)
     if lost:
         notes.append(
             f"even then the next restart moves {lost:.1%} of all keys: this ring is not in sorted order"
