@@ -16,6 +16,8 @@ from leash.amqp.properties import decode_properties
 from leash.amqp.wire import Deliveries
 from leash.errors import ConfigError, NotFound, PreconditionFailed
 
+_ROUNDING = 10  # ns: an event loop's timers are floats
+
 
 class Stored(NamedTuple):
     """A message in a queue, as it lies there."""
@@ -73,10 +75,12 @@ class MemoryQueue:
 class MemoryBroker:
     """`later(ns, action)` calls back in the time that everything runs in; `changed` is told of settling."""
 
-    def __init__(self, later: Callable[[int, Callable[[], None]], object]) -> None:
+    def __init__(self, now: Callable[[], int], later: Callable[[int, Callable[[], None]], object]) -> None:
         self.queues: dict[str, MemoryQueue] = {}
         self.changed: Callable[[], None] = lambda: None
+        self._now = now
         self._later = later
+        self._due: dict[int, int] = {}  # a message's place -> when it expires
         self._serial = 0
         self._pumping = False
 
@@ -108,12 +112,16 @@ class MemoryBroker:
         heappush(queue.ready, message)
         wait = queue.arguments.get("x-message-ttl")
         if wait is not None:
-            self._later(wait * 1_000_000, lambda: self._expire(queue, message))
+            self._due.setdefault(message.serial, self._now() + wait * 1_000_000)
+            self._later(wait * 1_000_000, lambda: self._expire(queue))
         self.pump()
 
-    def _expire(self, queue: MemoryQueue, message: Stored) -> None:
-        if queue.ready and queue.ready[0] == message:  # all expire after the same time: the head is first
-            heappop(queue.ready)
+    def _expire(self, queue: MemoryQueue) -> None:
+        """As on the broker, from the head on: timers that are due together come in any order."""
+        soon = self._now() + _ROUNDING
+        while queue.ready and self._due.get(queue.ready[0].serial, soon + 1) <= soon:
+            message = heappop(queue.ready)
+            del self._due[message.serial]
             self._dead_letter(queue, message)
             self.changed()
 

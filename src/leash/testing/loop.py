@@ -30,6 +30,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.ns / 1e9
 
+    def later(self, ns: int, action: Callable[[], None]) -> None:
+        """Now means after what is to be done now."""
+        if ns:
+            self.call_later(ns / 1e9, action)
+        else:
+            self.call_soon(action)
+
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> Any:
@@ -48,10 +55,9 @@ class _Selector(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        events = super().select(None if self._loop.outside and timeout != 0 else 0)
-        if not events:
-            if timeout is None:
-                raise RuntimeError("nothing is left that could happen")
-            if timeout > 0:
-                self._loop.ns += max(1, round(timeout * 1e9))
+        # With nothing planned, or a thread at work, only the real world can go on.
+        real = timeout is None or (self._loop.outside and timeout > 0)
+        events = super().select(None if real else 0)
+        if not events and timeout:
+            self._loop.ns += max(1, round(timeout * 1e9))
         return events

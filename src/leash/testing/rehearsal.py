@@ -78,7 +78,7 @@ class Rehearsal:
         self.settled: list[Settled] = []
         self._takes = takes
         self._loop = VirtualLoop()
-        self._broker = MemoryBroker(lambda ns, action: self._loop.call_later(ns / 1e9, action))
+        self._broker = MemoryBroker(self._loop.clock.now, self._loop.later)
         self._changed = asyncio.Event()
         self._broker.changed = self._changed.set
 
