@@ -12,11 +12,11 @@ from leash.amqp.topology import KINDS
 from leash.amqp.uri import Uri
 from leash.errors import ConfigError, TopologyError
 from leash.partitions import memory
-from leash.partitions.check import actual, stated
 from leash.partitions.declare import Undo, create, declare, declare_queue, exchanges, exists
 from leash.partitions.layout import Layout, Shape
 from leash.partitions.moves import SETTLE, Mover, finish, move
 from leash.partitions.plan import Plan, compare
+from leash.partitions.probes import actual, stated
 from leash.policies.ring import HashRing
 from leash.policies.terms import check_by
 

@@ -1,0 +1,219 @@
+"""`leash ring`: look at partitions, ask where keys go, see what a change would move, and make it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leash.errors import ConfigError
+
+ring_app = typer.Typer(
+    help="Partitions by consistent hashing: where keys go, what a change would move, and safe resizing.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="The partitions' name: that of their exchange.")]
+UriOption = Annotated[
+    str | None,
+    typer.Option(
+        "--uri", help="The broker (default: LEASH_URI, else the node of `leash broker`).", show_default=False
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        help="Ask no broker: read the ring from this file, as `rabbitmq-diagnostics "
+        "consistent_hash_exchange_ring_state` prints it.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+By = Annotated[str, typer.Option("--by", help="routing_key, header:NAME or property:NAME.")]
+Weights = Annotated[
+    str | None, typer.Option("--weights", help="All queues and weights: orders.0=1,orders.1=2.")
+]
+Bind = Annotated[list[str] | None, typer.Option("--bind", help="Add a queue: NAME or NAME=WEIGHT.")]
+Unbind = Annotated[list[str] | None, typer.Option("--unbind", help="Take a queue out.")]
+Weigh = Annotated[list[str] | None, typer.Option("--weigh", help="Another weight: NAME=WEIGHT.")]
+LayoutOption = Annotated[str, typer.Option("--layout", help="For new partitions: slots or direct.")]
+Slots = Annotated[int, typer.Option("--slots", help="For new partitions: how many slots.")]
+Kind = Annotated[str, typer.Option("--kind", help="For new partitions: classic or quorum queues.")]
+Ordered = Annotated[
+    bool, typer.Option("--ordered/--unordered", help="For new partitions: whether keys must stay in order.")
+]
+Sample = Annotated[
+    Path | None,
+    typer.Option("--sample", help="A file with one key a line: tell its messages too.", exists=True),
+]
+
+
+@ring_app.command()
+def show(name: Name, uri: UriOption = None, state: State = None, by: By = "routing_key") -> None:
+    """Queues, weights, slots, depth, and each one's share of all keys."""
+    from leash.partitions import asked
+    from leash.partitions import show as pictures
+
+    if state is not None:
+        pictures.layout(asked.stated(name, state, by), {})
+        return
+    from leash.amqp import connect, topology
+    from leash.partitions import memory
+
+    with connect(asked.uri_of(uri), name="leash ring") as connection:
+        found = memory.need(connection, name)
+        with connection.channel() as channel:
+            states = {queue: topology.state(channel, queue) for queue in found.all_queues}
+    pictures.layout(found, states)
+
+
+@ring_app.command()
+def route(
+    name: Name,
+    keys: Annotated[list[str], typer.Argument(help="Keys; `-` reads them from standard input.")],
+    uri: UriOption = None,
+    state: State = None,
+    by: By = "routing_key",
+) -> None:
+    """Where each key goes, without publishing anything."""
+    from leash.partitions import asked
+
+    found = asked.layout_of(name, uri, state, by)
+    wanted = [line.rstrip("\n") for line in sys.stdin] if keys == ["-"] else keys
+    queues = found.route_many(asked.values_of(found.by, wanted))
+    for key, queue in zip(wanted, queues, strict=True):
+        typer.echo(f"{key}\t{queue}")
+
+
+@ring_app.command()
+def plan(
+    name: Name,
+    uri: UriOption = None,
+    state: State = None,
+    by: By = "routing_key",
+    weights: Weights = None,
+    bind: Bind = None,
+    unbind: Unbind = None,
+    weigh: Weigh = None,
+    restart: Annotated[bool, typer.Option("--restart", help="A full stop of the broker.")] = False,
+    upgrade: Annotated[str | None, typer.Option("--upgrade", help="A newer broker, such as 3.13.")] = None,
+    sample: Sample = None,
+    layout: LayoutOption = "slots",
+    slots: Slots = 120,
+    kind: Kind = "classic",
+    ordered: Ordered = True,
+) -> None:
+    """What a change would move, before you make it. Changes nothing."""
+    from leash.partitions import asked
+    from leash.partitions import show as pictures
+    from leash.partitions.plan import compare
+    from leash.policies.terms import check_version
+
+    before = asked.layout_of(name, uri, state, by, missing_ok=True)
+    all_weights = asked.weights_of(before, weights, bind, unbind, weigh)
+    if restart or upgrade:
+        if before is None or all_weights is not None:
+            raise ConfigError("restart", name, "partitions that are there, and no other change with it")
+        after = before.upgraded(check_version(upgrade)) if upgrade else before.restarted()
+        pictures.change(before, after, asked.keys_of(sample, before.by))
+        return
+    if all_weights is None:
+        raise ConfigError(
+            "weights", None, "what to change: --weights, --bind, --unbind, --weigh, --restart ..."
+        )
+    if before is None:
+        partitions = asked.partitions_of(None, name, all_weights, by, layout, slots, kind, ordered)
+        pictures.difference(partitions.plan(asked.uri_of(uri)), asked.keys_of(sample, by))
+        return
+    version = before.version or (3, 8)
+    after_all = replace(asked.partitions_of(before, name, all_weights)._asked, version=version)
+    pictures.difference(compare(before, after_all), asked.keys_of(sample, before.by))
+
+
+@ring_app.command()
+def apply(
+    name: Name,
+    uri: UriOption = None,
+    by: By = "routing_key",
+    weights: Weights = None,
+    bind: Bind = None,
+    unbind: Unbind = None,
+    weigh: Weigh = None,
+    layout: LayoutOption = "slots",
+    slots: Slots = 120,
+    kind: Kind = "classic",
+    ordered: Ordered = True,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    delete_retired: Annotated[
+        bool, typer.Option("--delete-retired", help="Also delete retired queues that are empty and unused.")
+    ] = False,
+) -> None:
+    """Make it so; without a change, finish what was interrupted."""
+    from leash.partitions import asked
+    from leash.partitions import show as pictures
+
+    place = asked.uri_of(uri)
+    before = asked.layout_of(name, place, None, by, missing_ok=True)
+    all_weights = asked.weights_of(before, weights, bind, unbind, weigh)
+    if all_weights is None and before is not None:
+        all_weights = dict(before.weights)
+    if all_weights is None:
+        raise ConfigError("weights", None, "queues and weights for new partitions: orders.0=1,orders.1=2")
+    partitions = asked.partitions_of(before, name, all_weights, by, layout, slots, kind, ordered)
+    wanted = partitions.plan(place)
+    pictures.difference(wanted, None)
+    if not wanted.nothing:
+        if not yes and not typer.confirm("Apply?"):
+            raise typer.Exit(1)
+        partitions.apply(place, wanted, reached=pictures.reached)
+        typer.echo("done")
+    if delete_retired:
+        for queue in partitions.delete_retired(place):
+            typer.echo(f"deleted queue {queue!r}")
+
+
+@ring_app.command()
+def check(
+    name: Name,
+    uri: UriOption = None,
+    state: State = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Remember the order that the broker has.")] = False,
+) -> None:
+    """Has a restart shuffled the ring? Sends one short-lived probe a slot; exit status 1 if it has."""
+    from leash.partitions import asked
+    from leash.partitions import check as compare
+    from leash.partitions import show as pictures
+
+    text = None if state is None else state.read_text()
+    known, found = compare(asked.uri_of(uri), name, state=text, fix=fix)
+    if known == found:
+        typer.echo("the ring is in the order that is remembered")
+        return
+    typer.echo("the broker's ring is in another order than is remembered: a restart has shuffled it")
+    pictures.change(known, found, None)
+    if fix:
+        typer.echo("remembered: keys are predicted as the broker routes them now")
+        return
+    typer.echo("with --fix Leash takes over the new order, and nothing moves")
+    raise typer.Exit(1)
+
+
+@ring_app.command()
+def skew(
+    name: Name,
+    file: Annotated[Path, typer.Argument(help="One key a line.", exists=True, dir_okay=False)],
+    uri: UriOption = None,
+    state: State = None,
+    by: By = "routing_key",
+    top: Annotated[int, typer.Option("--top", help="How many hot keys to name.", min=0)] = 10,
+) -> None:
+    """How evenly a real sample of keys falls on the queues, and which keys are hot."""
+    from leash.partitions import asked
+    from leash.partitions import show as pictures
+
+    found = asked.layout_of(name, uri, state, by)
+    pictures.skew(found, asked.keys_of(file, found.by) or [], top)
