@@ -46,8 +46,7 @@ def main(uri: str) -> None:
         "## Spark",
         "",
         f"{COUNT:,} messages of {SIZE} bytes from four classic queues into the `noop` sink, batches of "
-        f"{BATCH:,}, "
-        f"warm session, median of {RUNS} interleaved runs; rabbitmq-c drains them without Spark.",
+        f"{BATCH:,}, warm session, median of {RUNS} interleaved runs; rabbitmq-c drains them without Spark.",
         "",
         "| source | messages/s | of ours |",
         "|---|--:|--:|",

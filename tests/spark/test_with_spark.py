@@ -97,6 +97,13 @@ def test_plans_and_errors_never_show_a_password(
     with pytest.raises(Exception, match="only url and password may") as caught:
         to_parquet(hidden.load(), tmp_path).awaitTermination(60)
     texts.append(str(caught.value))
+    each_batch(frame, tmp_path / "good", lambda batch, _: batch.show())
+    events = Path(spark.conf.get("spark.eventLog.dir").removeprefix("file:"))  # type: ignore[union-attr]
+    logged = [
+        file.read_text() for file in events.rglob("*") if file.is_file() and not file.name.endswith(".crc")
+    ]
+    assert any("rabbitmq" in text.lower() for text in logged)
+    texts += logged
     assert not any(secret in text for text in texts)
 
 

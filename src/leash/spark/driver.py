@@ -45,7 +45,8 @@ class Driver:
         self._settled: tuple[str, Settled, Planner] | None = None
         self._targets: Targets | None = None
         self._prepared_at = 0
-        self._planned: set[int] = set()
+        self._aimed = ""
+        self._planned: list[int] = []
         self._committed = 0
         self._probed = 0.0
         self._link: Connection | None = None
@@ -70,10 +71,10 @@ class Driver:
             start = self._enter(start)
         self._refuse_async_progress(start)
         settled, planner = self._settle(start)
-        plan = self._adopted(start, settled) or self._granted(start, settled, planner, all_available)
+        plan = self._adopted(start, settled, planner) or self._granted(start, settled, planner, all_available)
         if plan is None:
             return given
-        self._planned.add(plan.seq)
+        self._planned = [*self._planned[-2:], plan.seq]
         self._probed = 0.0
         self._report = report.of(start, settled, plan) | {
             "ready": self._depths,
@@ -136,9 +137,8 @@ class Driver:
         before = start.seq - 1
         if before in self._planned and self._committed < before:
             raise LeashError(
-                "asyncProgressTrackingEnabled cannot be used with this source: Spark would plan batches "
-                "that it "
-                "has not recorded, and a restart would lose them. Leave it off"
+                "asyncProgressTrackingEnabled cannot be used with this source: Spark would plan batches that "
+                "it has not recorded, and a restart would lose them. Leave it off"
             )
 
     # --- the batch that ended ---
@@ -159,7 +159,8 @@ class Driver:
             if not split.adopted
         ]
         planner.settle(results, now, self._took(planner, start, now))
-        if self._targets is not None:
+        if self._targets is not None and self._aimed != start.folder:
+            self._aimed = start.folder
             fresh = [(name, seal.rows) for (name, _), seal in results if seal.at >= self._prepared_at]
             self._targets.settle(fresh)
         self._settled = (start.folder, settled, planner)
@@ -177,15 +178,16 @@ class Driver:
 
     # --- the batch to come ---
 
-    def _adopted(self, start: Plan, settled: Settled) -> Plan | None:
+    def _adopted(self, start: Plan, settled: Settled, planner: Planner) -> Plan | None:
         """What an earlier life sealed comes before anything new."""
-        paths, self._adopt = self._adopt, []
+        paths = [path for path in self._adopt if path not in start.adopted]
         if not paths:
+            self._adopt = []
             return None
         folders = sorted({path.rpartition("/")[0] for path in paths})
         now = self._clock()
         doubtful = [Seen(folder, now, 0, kept=True) for folder in folders]
-        return self._next(start, settled, state=start.state, adopted=tuple(paths), more=doubtful)
+        return self._next(start, settled, state=planner.state(), adopted=tuple(paths), more=doubtful)
 
     def _granted(self, start: Plan, settled: Settled, planner: Planner, all_available: bool) -> Plan | None:
         grants = self._grants(planner, all_available)

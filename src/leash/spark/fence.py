@@ -63,8 +63,7 @@ def check_fence(files: Files, split: Split) -> None:
     if fence is None:
         raise Fenced(
             f"run {split.run} has no fence under stagingLocation: the folder was changed or wiped, or the "
-            "executors "
-            "do not share it with the driver. Nothing was consumed"
+            "executors do not share it with the driver. Nothing was consumed"
         )
     if fence.closed or split.seq <= fence.floor:
         raise Fenced(

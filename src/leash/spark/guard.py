@@ -51,8 +51,7 @@ class Guard:
                     queue.name,
                     "limit",
                     f"has a delivery limit of {found['x-delivery-limit']} and no dead-letter exchange: "
-                    "when tasks "
-                    "fail that often, the broker drops messages. Give it a dead-letter exchange",
+                    "when tasks fail that often, the broker drops messages. Give it a dead-letter exchange",
                 )
         self.exclusive = tuple(exclusive)
 
@@ -82,8 +81,7 @@ class Guard:
         if self._settings.fail_on_data_loss:
             raise QueueMissing(
                 f"queue {queue!r} does not exist ({error.text}): declare it, or set failOnDataLoss=false "
-                "to go on "
-                "without it"
+                "to go on without it"
             ) from None
         self._warn(queue, "missing", "does not exist; going on without it")
 

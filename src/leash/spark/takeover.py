@@ -24,20 +24,17 @@ def resume(files: Files, settings: SourceSettings, start: Plan) -> Plan:
     if mark is None:
         lost = (
             f"run {start.run} of this checkpoint has no staging folder under stagingLocation: it was "
-            "changed or "
-            "wiped. Restore it, or start a new checkpoint"
+            "changed or wiped. Restore it, or start a new checkpoint"
         )
     elif mark.closed:
         lost = (
             f"run {start.run} of this checkpoint was taken over by a newer one (orphanedStaging): start a "
-            "new "
-            "checkpoint"
+            "new checkpoint"
         )
     elif mark.floor > start.seq:
         lost = (
             f"the checkpoint was rolled back to batch {start.seq}, but batches up to {mark.floor} are "
-            "committed "
-            "and no longer staged. Restore the checkpoint, or start a new one"
+            "committed and no longer staged. Restore the checkpoint, or start a new one"
         )
     else:
         return start
