@@ -35,7 +35,7 @@ class QueueStats:
     target_share: float
     handler_seconds: float
     wait_seconds: float
-    """Summed over dispatches, of the first message of each."""
+    """In the buffer, summed over messages; those that leave together count as the first of them."""
     tokens: float | None
     blocked: bool
     connected: bool

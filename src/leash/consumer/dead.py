@@ -1,0 +1,136 @@
+"""Parked messages: look at them, send them back to work, or drop them.
+
+Looking takes messages and gives them back unsettled, by closing the channel: to their places on classic
+queues, to the end on quorum queues. Sending back publishes with a confirm and then acks, so a crash between
+the two leaves a copy in both queues and loses none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from leash.amqp import Channel, Connection, Outgoing, Publisher, decode_properties, with_headers
+from leash.amqp.topology import purge_queue, state
+from leash.amqp.wire import ContentEvent
+from leash.consumer.message import EXCHANGE, ROUTING_KEY, TRIES
+from leash.consumer.retry import ERROR, FROM, TRACE, dead_queue
+from leash.errors import NotFound, ProtocolError
+from leash.management import Management
+
+PREFIX = dead_queue("")
+_LOT = 100  # messages published and then acked in one go
+
+OURS = (TRIES, EXCHANGE, ROUTING_KEY, ERROR, TRACE, FROM)
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A message in a dead queue."""
+
+    body: bytes
+    headers: Mapping[str, Any]
+
+    @property
+    def error(self) -> str:
+        return str(self.headers.get(ERROR, "not said"))
+
+    @property
+    def traceback(self) -> str:
+        return str(self.headers.get(TRACE, ""))
+
+    @property
+    def tries(self) -> int | None:
+        return self.headers.get(TRIES)
+
+    @property
+    def address(self) -> str:
+        """Where it was published first."""
+        exchange = str(self.headers.get(EXCHANGE, ""))
+        return f"{exchange or '(default exchange)'} {self.headers.get(ROUTING_KEY, '?')}"
+
+    @property
+    def others(self) -> dict[str, Any]:
+        """The headers that the publisher set."""
+        return {name: value for name, value in self.headers.items() if name not in OURS}
+
+
+def plain(name: str) -> str:
+    """The work queue's name, whichever of the two was given."""
+    return name.removeprefix(PREFIX)
+
+
+def known(management: Management, vhost: str) -> list[str]:
+    """Work queues that have a dead queue; only the management plugin can list queues."""
+    found = management.ask("GET", f"/api/queues/{quote(vhost, safe='')}?columns=name")
+    return sorted(plain(str(each["name"])) for each in found if str(each["name"]).startswith(PREFIX))
+
+
+def count(connection: Connection, name: str) -> int:
+    """How many are parked."""
+    with connection.channel() as channel:
+        return _there(channel, name)
+
+
+def _there(channel: Channel, name: str) -> int:
+    try:
+        return state(channel, dead_queue(plain(name))).ready
+    except NotFound:
+        raise NotFound(404, f"nothing was ever parked for {plain(name)!r}") from None
+
+
+def look(connection: Connection, name: str, limit: int) -> list[Parked]:
+    """The first `limit`, which stay where they are."""
+    with connection.channel() as channel:
+        return [_parked(event) for event in _take(channel, name, limit)]
+
+
+def _take(channel: Channel, name: str, limit: int) -> Iterator[ContentEvent]:
+    for _ in range(limit):
+        event = channel.get(dead_queue(plain(name)))
+        if event is None:
+            return
+        yield event
+
+
+def _parked(event: ContentEvent) -> Parked:
+    try:
+        headers = decode_properties(event.properties).headers or {}
+    except ProtocolError:
+        headers = {}
+    return Parked(event.body, headers)
+
+
+def send_back(connection: Connection, publishing: Connection, name: str, limit: int | None = None) -> int:
+    """Publish them to their queue again as if they had never failed; returns how many. At most those that
+    are there now: what fails again meanwhile is parked again, and would make this endless."""
+    target = plain(name)
+    with connection.channel() as channel:
+        there = _there(channel, name)
+        try:
+            state(channel, target)
+        except NotFound:
+            raise NotFound(404, f"queue {target!r} does not exist, so nothing was sent back") from None
+    left = there if limit is None else min(limit, there)
+    moved = 0
+    with connection.channel() as channel, Publisher(publishing) as publisher:
+        while left > moved and (lot := list(_take(channel, name, min(_LOT, left - moved)))):
+            publisher.publish([_fresh(event, target) for event in lot])
+            channel.ack(lot[-1].method.delivery_tag, multiple=True)  # type: ignore[attr-defined]
+            moved += len(lot)
+    return moved
+
+
+def _fresh(event: ContentEvent, target: str) -> Outgoing:
+    """As it was, but for the headers by which a handler still sees its first address."""
+    changes: dict[str, Any] = {TRIES: 0, ERROR: None, TRACE: None, FROM: None}
+    return Outgoing(event.body, "", target, with_headers(event.properties, changes), mandatory=True)
+
+
+def purge(connection: Connection, name: str) -> int:
+    """Drop all that are parked; returns how many."""
+    with connection.channel() as channel:
+        _there(channel, name)
+        return purge_queue(channel, dead_queue(plain(name)))

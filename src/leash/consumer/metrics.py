@@ -1,0 +1,131 @@
+"""A consumer's numbers for Prometheus, read from `consumer.stats()` whenever they are asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from leash.consumer.consumer import Consumer
+from leash.consumer.stats import QueueStats, Stats
+from leash.errors import ConfigError
+from leash.policies.exact import whole
+
+_Read = Callable[[QueueStats], float | None]
+
+_GAUGES: dict[str, tuple[str, _Read]] = {
+    "leash_quantum": ("Its share by weight, in messages or cost a round", lambda q: q.quantum),
+    "leash_share": ("Its part of the cost of all that was dispatched", lambda q: q.share),
+    "leash_target_share": ("Its part if all queues always had work", lambda q: q.target_share),
+    "leash_ready": ("Messages waiting at the broker when last looked at", lambda q: q.depth),
+    "leash_window": ("Messages that the broker may send ahead", lambda q: q.window),
+    "leash_buffered": ("Messages here that no worker has begun", lambda q: q.buffered),
+    "leash_in_work": ("Messages in the hands of workers", lambda q: q.in_work),
+    "leash_unsettled": ("Messages that the broker waits to hear about", lambda q: q.unsettled),
+    "leash_tokens": ("What its rate allows at once; below 0 is debt", lambda q: q.tokens),
+    "leash_sitting_out": ("1 while it is paused, throttled, or in order and busy", lambda q: q.blocked),
+    "leash_queue_connected": ("1 while it is being consumed", lambda q: q.connected),
+}
+_COUNTERS: dict[str, tuple[str, _Read]] = {
+    "leash_handled": ("Messages that workers were through with", lambda q: q.handled),
+    "leash_handler_seconds": ("Time in handlers", lambda q: q.handler_seconds),
+    "leash_buffer_wait_seconds": ("Time that messages waited here for a worker", lambda q: q.wait_seconds),
+    "leash_failed": ("Messages whose handler raised", lambda q: q.counts.get("failed", 0)),
+    "leash_retried": ("Messages sent to wait for another try", lambda q: q.counts.get("retried", 0)),
+    "leash_parked": ("Messages given up on and parked", lambda q: q.counts.get("parked", 0)),
+}
+_NAMED = ("failed", "retried", "parked")
+
+
+class ConsumerCollector(Collector):
+    """For a registry of your own: `registry.register(ConsumerCollector(consumer))`."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            stats = self._consumer.stats()
+        except ConfigError:
+            yield GaugeMetricFamily("leash_connected", "1 while there is a connection", 0)
+            return
+        yield from _of_consumer(stats)
+        queues = list(stats.queues.values())
+        for name, (text, read) in _GAUGES.items():
+            gauge = GaugeMetricFamily(name, text, labels=["queue"])
+            for queue in queues:
+                value = read(queue)
+                if value is not None:
+                    gauge.add_metric([queue.name], float(value))
+            yield gauge
+        for name, (text, read) in _COUNTERS.items():
+            counter = CounterMetricFamily(name, text, labels=["queue"])
+            for queue in queues:
+                counter.add_metric([queue.name], float(read(queue) or 0))
+            yield counter
+        yield from _by_kind(queues)
+
+
+def _of_consumer(stats: Stats) -> Iterator[Metric]:
+    def gauge(name: str, text: str, value: float | None) -> GaugeMetricFamily:
+        return GaugeMetricFamily(name, text, value=value)
+
+    yield gauge("leash_connected", "1 while there is a connection", stats.connected)
+    yield gauge("leash_broker_blocked", "1 while the broker takes no messages", stats.blocked is not None)
+    if stats.round_trip is not None:
+        yield gauge("leash_round_trip_seconds", "To the broker and back", stats.round_trip)
+    yield gauge("leash_spread_rounds", "Worst distance of two queues with work, in rounds", stats.spread)
+    yield gauge("leash_spread_bound_rounds", "What fairness allows for it", stats.bound)
+    yield gauge("leash_republishing", "Failed messages whose copy is not confirmed", stats.republishing)
+    for name, text, value in (
+        ("leash_reconnects", "Connections that were opened again", stats.reconnects),
+        ("leash_handlers_overdue", "Handlers that came near the broker's timeout", stats.overdue),
+    ):
+        yield CounterMetricFamily(name, text, value=value)
+
+
+def _by_kind(queues: list[QueueStats]) -> Iterator[Metric]:
+    reason = GaugeMetricFamily(
+        "leash_window_reason", "Why the window is what it is", labels=["queue", "reason"]
+    )
+    sheds = CounterMetricFamily(
+        "leash_sheds", "Standing delays, by what was done: signal, return, drop", labels=["queue", "kind"]
+    )
+    settled = CounterMetricFamily(
+        "leash_settled", "Messages that ended otherwise than by a plain ack", labels=["queue", "outcome"]
+    )
+    for queue in queues:
+        # Numbers would make every change a series of its own.
+        reason.add_metric([queue.name, re.sub(r"\d+(\.\d+)?", "N", queue.window_reason)], 1)
+        for kind, count in queue.sheds.items():
+            if kind != "none":
+                sheds.add_metric([queue.name, kind], count)
+        for outcome, count in queue.counts.items():
+            if outcome not in _NAMED:
+                settled.add_metric([queue.name, outcome], count)
+    yield from (reason, sheds, settled)
+
+
+def serve_metrics(consumer: Consumer, port: int, host: str = "127.0.0.1") -> Callable[[], None]:
+    """Serve them on `http://host:port/metrics`, from a thread; call what this returns to end it.
+
+    By default only this machine can ask; `host="0.0.0.0"` lets others in.
+    """
+    registry = CollectorRegistry()
+    registry.register(ConsumerCollector(consumer))
+    whole("port", port, 0, 65535)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise ConfigError("port", port, f"one that is free on {host} ({error.strerror})") from error
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+    return stop
