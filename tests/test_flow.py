@@ -88,11 +88,64 @@ def test_a_round_waits_fifty_milliseconds_at_most_and_then_asks() -> None:
     first = served(flow.take(1, 64))
     assert len(first) == 2
     assert flow.take(2, 64) == []
-    assert flow.wait(2) == 50 * MS - 1
+    assert flow.take(13 * MS, 64) == []
+    assert [d.lane for d in flow.decisions if isinstance(d, Probe)] == ["a"]
+    flow.decisions.clear()
+    flow.lanes["a"].in_work = 4  # all its credit is in work: none of the 100 can come
+    flow.probed(14 * MS, "a", 100, 1, MS)
     assert flow.take(50 * MS, 64) == []
     assert len(served(flow.take(50 * MS + 1, 64))) == 7
     assert [d.lane for d in flow.decisions if isinstance(d, Probe)] == ["a"]
     assert flow.lanes["a"].expired == 1
+
+
+def waiting_for_a() -> Flow:
+    flow = Flow([Lane("a", 2, window=4), Lane("b", 2, window=9)])
+    warm(flow)
+    for name in ("a", "b"):
+        flow.probed(0, name, 100, 1, MS)
+    flow.arrive(0, "b", list(range(9)))
+    assert len(served(flow.take(0, 64))) == 2
+    assert flow.take(13 * MS, 64) == []
+    return flow
+
+
+def test_a_round_stops_waiting_as_soon_as_the_queue_is_known_to_be_empty() -> None:
+    flow = waiting_for_a()
+    flow.probed(14 * MS, "a", 0, 1, MS)
+    assert len(served(flow.take(14 * MS, 64))) == 7
+    assert flow.lanes["a"].expired == 0
+
+
+def test_a_broker_that_answers_nothing_is_not_held_against_the_lane() -> None:
+    flow = waiting_for_a()
+    assert flow.take(300 * MS, 64) == []
+    flow.arrive(301 * MS, "a", [1, 2])
+    assert served(flow.take(301 * MS, 64))[:2] == [("a", 1), ("a", 2)]
+
+
+def test_nor_is_a_slow_one_that_says_it_has_messages_for_us() -> None:
+    flow = waiting_for_a()
+    flow.probed(14 * MS, "a", 100, 1, MS)
+    assert flow.take(300 * MS, 64) == []
+
+
+def test_once_in_vain_no_round_waits_for_a_lane_before_something_came() -> None:
+    flow = waiting_for_a()
+    assert len(served(flow.take(500 * MS, 64))) == 7
+    flow.probed(501 * MS, "a", 100, 1, MS)
+    flow.arrive(501 * MS, "b", list(range(9)))
+    assert len(served(flow.take(502 * MS, 64))) == 9
+    flow.arrive(503 * MS, "a", [1])
+    flow.probed(503 * MS, "a", 100, 1, MS)
+    flow.arrive(503 * MS, "b", list(range(9)))
+    assert len(served(flow.take(503 * MS, 64))) < 10
+
+
+def test_but_not_forever() -> None:
+    flow = waiting_for_a()
+    assert flow.take(499 * MS, 64) == []
+    assert len(served(flow.take(500 * MS, 64))) == 7
 
 
 def test_without_evidence_nobody_waits() -> None:

@@ -1,8 +1,30 @@
 """The live consumer: many queues, one fair pool of workers, each message settled exactly once."""
 
-from leash.consumer.consumer import Consumer
-from leash.consumer.message import Message
-from leash.consumer.settings import Queue, Retry
-from leash.consumer.stats import QueueStats, Stats
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leash.consumer.consumer import Consumer
+    from leash.consumer.message import Message
+    from leash.consumer.settings import Queue, Retry
+    from leash.consumer.stats import QueueStats, Stats
 
 __all__ = ["Consumer", "Message", "Queue", "QueueStats", "Retry", "Stats"]
+
+_ROOMS = {
+    "Consumer": "consumer",
+    "Message": "message",
+    "Queue": "settings",
+    "QueueStats": "stats",
+    "Retry": "settings",
+    "Stats": "stats",
+}
+
+
+def __getattr__(name: str) -> object:
+    # The command line has its part in here, and `leash --help` is not to load a client.
+    if name in _ROOMS:
+        return getattr(import_module(f"leash.consumer.{_ROOMS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -182,12 +182,19 @@ class Conductor:
                 engine.carry_out()
                 engine.check()
             engine.flush()
-            probes = [name for name in dict.fromkeys(engine.probes) if name in engine.links]
-            engine.probes.clear()
+            probes, engine.probes = list(dict.fromkeys(engine.probes)), []
         engine.drain()
         if probes and not engine.stopping:
-            self._probe(probes)
+            self._look(probes)
         self._watch()
+
+    def _look(self, names: list[str]) -> None:
+        try:
+            self._probe([name for name in names if name in self._engine.links])
+        finally:
+            with self._engine.lock:
+                for name in names:
+                    self._engine.flow.not_probed(name)
 
     def _probe(self, names: list[str]) -> None:
         """Look at queues, all in one go."""
@@ -205,7 +212,9 @@ class Conductor:
                 self._trips.append(now - begin)
             ready, consumers = answer.message_count, answer.consumer_count
             with self._engine.lock:
-                self._engine.flow.probed(now, name, ready, consumers, min(self._trips))
+                least, most = min(self._trips), max(self._trips)
+                self._engine.flow.probed(now, name, ready, consumers, least, most)
+                self._engine.check()
 
     def _watch(self) -> None:
         """Warn of handlers that the broker is about to give up: it would close their channel."""

@@ -43,7 +43,9 @@ class Link:
         self._on_cancel: Callable[[Link], None] | None = None
         self._tag: str | None = None
         self._epochs: dict[str, int] = {}
-        self._next: tuple[int, int, int] | None = None  # window, epoch, unsettled at which to consume anew
+        self._next: tuple[int, int, int] | None = None  # window, epoch, old messages at which to consume anew
+        self._window = 0
+        self._last = 0  # how many will have been settled when the last of the old messages is
 
     def start(
         self,
@@ -54,6 +56,7 @@ class Link:
     ) -> None:
         """Consume, and wait until the broker said yes. Not under the lock."""
         self._deliver, self._on_cancel = deliver, on_cancel
+        self._window = window
         self.channel.qos(window)
         self._tag = self._new_tag(epoch)
         self.channel.consume(
@@ -82,11 +85,14 @@ class Link:
 
     def resume(self) -> None:
         """Consume with the new window, if it is time."""
-        if self._next is None or self.ending or self.ledger.unsettled > self._next[2]:
+        if self._next is None or self.ending:
             return
-        window, epoch, _ = self._next
+        window, epoch, left = self._next
+        if self._last - self.ledger.settled > left and self.ledger.unsettled:
+            return
         self._next = None
         self.flush()
+        self._window = window
         self._tag = self._new_tag(epoch)
         self.channel.expect_consumer(self._tag, self._on_deliver, self._cancelled)
         self._send(commands.Basic.Qos(0, window, False))
@@ -126,6 +132,8 @@ class Link:
     def _cancel(self) -> None:
         self._send(commands.Basic.Cancel(self._tag, True))
         self._tag = None
+        # Those on their way to us are not in the ledger yet: all credit is taken to be out.
+        self._last = self.ledger.settled + max(self._window, self.ledger.unsettled)
 
     def _send(self, method: Method) -> None:
         self.outbox.add(wire.method(self.channel.number, method))

@@ -64,6 +64,10 @@ class Ledger:
     def unsettled(self) -> int:
         return self.delivered - self.settled
 
+    def settled_before(self, tag: int) -> bool:
+        """Whether all that came before this one is settled."""
+        return tag <= self._low
+
     def ack(self, tag: int) -> bool:
         """Settle by an ack that goes out with the next flush. False: it was settled before."""
         low = self._low

@@ -106,6 +106,7 @@ class Flow:
             state.evidence = max(0, state.evidence - count)
             state.fed = now
         state.held_since = None
+        state.doubted = False
         if state.renewing and state.window is not None and epoch == state.window.epoch:
             state.renewing = False
         self.rounds.offer(lane, count)
@@ -150,20 +151,37 @@ class Flow:
         if lane.ordered:
             self.sidelines.unblock(lane, BUSY)
 
-    def probed(self, now: int, lane: str, ready: int, consumers: int, round_trip: int) -> None:
-        """A passive look: messages ready at the broker, and how long the answer took (the least of late)."""
+    def probed(
+        self,
+        now: int,
+        lane: str,
+        ready: int,
+        consumers: int,
+        round_trip: int,
+        slowest: int | None = None,
+    ) -> None:
+        """A passive look: messages ready at the broker, and how long answers took, at least and at most."""
         now = self._at(now)
         state = self.lanes[lane]
         state.depth, state.consumers = ready, consumers
+        state.probing = False
+        if state.held_since is not None:
+            state.confirmed = ready > 0
+            self.sidelines.until(max(now, state.held_since + self.sidelines.patience), state)
         self.sidelines.round_trip = round_trip
+        self.sidelines.slowest = round_trip if slowest is None else slowest
         if state.window is not None:
             state.window.round_trip = round_trip
         state.probe_gap = min(PROBE_EVERY, 2 * state.probe_gap) if not ready else 0
         state.probe_after = now + max(state.probe_gap, self.sidelines.patience)
-        if state.blocks & PAUSED:
+        if state.blocks & PAUSED or state.doubted:
             ready = 0
         state.evidence = ready
         self.rounds.expect(lane, ready)
+
+    def not_probed(self, lane: str) -> None:
+        """A look that was asked for did not come about."""
+        self.lanes[lane].probing = False
 
     def forget(self, now: int, lane: str) -> list[Any]:
         """The lane's connection is gone, or its consumer: nothing more comes. Returns what was buffered."""
@@ -173,7 +191,7 @@ class Flow:
         state.buffer.clear()
         state.evidence = 0
         state.held_since = state.probe_after = None
-        state.renewing = False
+        state.renewing = state.probing = state.doubted = False
         self.rounds.expect(lane, 0)
         self.withdraw(state, len(left))
         return left
@@ -340,7 +358,7 @@ class Flow:
         self._observe(now, lane, entries, since)
         lane.in_work += len(entries)
         lane.charged += estimate
-        lane.wait += now - entries[0][1]
+        lane.wait += (now - entries[0][1]) * len(entries)
         return [entry[0] for entry in entries]
 
     def _observe(self, now: int, lane: LaneState, entries: list[Entry], since: int | None) -> None:
@@ -350,9 +368,12 @@ class Flow:
         arrived, epoch = entries[0][1], window.epoch
         fresh = len(entries) if entries[0][2] == epoch else sum(entry[2] == epoch for entry in entries)
         if fresh:
+            lane.settling -= fresh
             idle = 0
             if since is not None and arrived > since and lane.fed is not None and lane.fed >= arrived:
-                idle = now - since
+                lane.idled += now - since
+                if lane.idled >= lane.service:  # what one more credit would bring: less may be noise
+                    idle, lane.idled = lane.idled, 0
             change = window.observe(now, len(lane.buffer), fresh, 1 if idle else 0, idle)
             if change is not None:
                 self.set_window(lane, change)
@@ -372,13 +393,19 @@ class Flow:
         return cost
 
     def _fire(self, now: int) -> None:
-        for lane in self.sidelines.fire(now):
+        doubtful, in_vain = self.sidelines.fire(now)
+        for lane in doubtful:
+            self.probe(now, lane, "a round waits for it")
+        for lane in in_vain:
+            if lane.held_since is None:
+                continue
+            waited = (now - lane.held_since) // MS
             lane.held_since = None
             lane.evidence = 0
             lane.expired += 1
+            lane.doubted = True
             lane.dries += 1
             self.rounds.expect(lane.name, 0)
-            waited = self.sidelines.patience_for(lane) // MS
             lane.renewing = False
             self.probe(now, lane, f"nothing came for {waited} ms although its queue had messages")
 
@@ -400,6 +427,7 @@ class Flow:
         excess = lane.in_work + len(lane.buffer) - change.window
         lane.credit, lane.reason = change
         lane.renewing = True
+        lane.settling = change.window + excess if excess > 0 else change.window
         self.decisions.append(SetWindow(lane.name, *change, window.epoch, resume))
         if excess > 0 and lane.shedder.mode in ("return", "drop"):
             return_excess(self, lane, excess)
@@ -421,11 +449,14 @@ class Flow:
                 lane.window.round_time = round_time
                 wait = lane.window.designed_wait()
             lane.codel.retarget(target_in_force(lane.spec.target, round_time, wait))
+            # A gap in the stream of messages comes round once in a round trip: look for longer than that.
+            lane.codel.interval = max(lane.codel.interval, 2 * (self.sidelines.round_trip or 0))
 
     def probe(self, now: int, lane: LaneState, reason: str) -> None:
         lane.probe_gap = lane.probe_gap or HOLD_LEAST
         lane.probe_after = now + self.sidelines.patience  # until the answer is here
-        if not lane.blocks & PAUSED:
+        if not lane.blocks & PAUSED and not lane.probing:
+            lane.probing = True
             self.decisions.append(Probe(lane.name, reason))
 
 

@@ -50,19 +50,23 @@ class LaneState:
 
     __slots__ = (
         "allowed",
+        "asked",
         "blocks",
         "bucket",
         "buffer",
         "charged",
         "codel",
+        "confirmed",
         "consumers",
         "credit",
         "depth",
+        "doubted",
         "dries",
         "evidence",
         "expired",
         "fed",
         "held_since",
+        "idled",
         "in_work",
         "limited",
         "most",
@@ -70,12 +74,15 @@ class LaneState:
         "ordered",
         "probe_after",
         "probe_gap",
+        "probing",
         "quantum",
         "reason",
         "renewing",
         "served",
         "service",
+        "settling",
         "shedder",
+        "sole",
         "spec",
         "tier",
         "wait",
@@ -90,7 +97,7 @@ class LaneState:
         self.quantum = spec.quantum
         self.tier = spec.tier
         self.ordered = spec.ordered
-        sole = spec.sole or spec.ordered
+        self.sole = sole = spec.sole or spec.ordered
         if sole and spec.window is None:
             raise ConfigError("window", spec.window, f"a number: {spec.name!r} keeps a fixed window")
         self.buffer: deque[tuple[Any, int, int, int, int]] = deque()
@@ -112,6 +119,7 @@ class LaneState:
             self.credit = self.window.window
         else:
             self.credit = max(whole("window", spec.window, 1, MOST), min(spec.least, MOST))
+        self.settling = self.credit  # messages under this window until the old ones no longer matter
         self.renewing = False  # consuming anew with another window: its first message is not here yet
         self.reason = "where it starts" if self.window else "as asked for"
         self.limited = self.bucket is not None or self.ordered
@@ -119,6 +127,7 @@ class LaneState:
         self.blocks = 0
         self.wakes: int | None = None  # when an ordered lane's next try is due
         self.in_work = 0
+        self.idled = 0  # ns that workers waited for its messages, and not told to its window yet
         self.evidence = 0  # messages at the broker: the last depth, less what came since
         self.fed: int | None = None  # the last arrival while the broker was known to have more
         self.depth: int | None = None
@@ -126,6 +135,9 @@ class LaneState:
         self.held_since: int | None = None
         self.probe_after: int | None = None
         self.probe_gap = 0
+        self.probing = False  # a look is on its way
+        self.asked = self.confirmed = False  # in this hold: looked at; and found to have messages
+        self.doubted = False  # a round waited in vain: none waits again before something comes
         self.service = 0  # ns, a moving mean
         self.most = 1  # messages in one dispatch
         self.charged = self.served = self.work = self.wait = 0

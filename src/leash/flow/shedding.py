@@ -71,7 +71,8 @@ def return_excess(flow: Flow, lane: LaneState, excess: int) -> None:
 def _signal(flow: Flow, now: int, lane: LaneState) -> None:
     if lane.shedder.mode != "return":
         lane.shedder.decide(True)
-    if lane.shedder.mode != "observe" and lane.window is not None:
+    # Old and new messages come on top of each other for a while after a change: that delay passes by itself.
+    if lane.shedder.mode != "observe" and lane.window is not None and lane.settling <= 0:
         change = lane.window.signal(now)
         if change is not None:
             flow.set_window(lane, change)

@@ -10,8 +10,14 @@ from leash.policies.fair import DeficitRoundRobin
 HOLD_LEAST, HOLD_TRIPS = 50 * MS, 4
 """A round waits for a lane this long, or this many round trips, at most."""
 
-RENEWING = 10
-"""So many times longer for a lane that consumes anew: a quorum queue has to agree on that first."""
+EXCUSED = 10
+"""So many times longer with a good excuse: the lane consumes anew, which a quorum queue must agree on first;
+or the broker does not even answer what is in the queue; or it says that messages are there, and all our
+credit is free: then they are on their way, however slow.
+"""
+
+ASK_AFTER = 4
+"""A lane that a round has been waiting for is looked at after this part of the patience."""
 
 
 class Sidelines:
@@ -23,13 +29,15 @@ class Sidelines:
         self._timers: list[tuple[int, int, str]] = []
         self._serial = 0
         self.round_trip: int | None = None
+        self.slowest = 0  # the round trip on a bad day: a busy broker is no reason to give up on a lane
 
     @property
     def patience(self) -> int:
-        return max(HOLD_LEAST, HOLD_TRIPS * (self.round_trip or 0))
+        return max(HOLD_LEAST, HOLD_TRIPS * self.slowest)
 
     def patience_for(self, lane: LaneState) -> int:
-        return RENEWING * self.patience if lane.renewing else self.patience
+        on_the_way = lane.confirmed and not lane.in_work and not lane.sole
+        return self.patience * (EXCUSED if lane.renewing or lane.probing or on_the_way else 1)
 
     @property
     def next(self) -> int | None:
@@ -66,11 +74,13 @@ class Sidelines:
             lane = self._lanes[name]
             if lane.held_since is None:
                 lane.held_since = now
+                lane.asked = lane.confirmed = False
+                self.until(now + self.patience // ASK_AFTER, lane)
                 self.until(now + self.patience, lane)
 
-    def fire(self, now: int) -> list[LaneState]:
-        """Let go on whoever may; returns the lanes that a round waited for in vain."""
-        in_vain = []
+    def fire(self, now: int) -> tuple[list[LaneState], list[LaneState]]:
+        """Let go on whoever may; returns the lanes to look at, and those that a round waited for in vain."""
+        doubtful, in_vain = [], []
         while self._timers and self._timers[0][0] <= now:
             lane = self._lanes.get(heappop(self._timers)[2])
             if lane is None:
@@ -83,6 +93,9 @@ class Sidelines:
                 over = lane.held_since + self.patience_for(lane)
                 if over <= now:
                     in_vain.append(lane)
-                else:
+                elif not lane.asked:
+                    lane.asked = True
+                    doubtful.append(lane)
+                elif lane.held_since + self.patience <= now:
                     self.until(over, lane)
-        return in_vain
+        return doubtful, in_vain

@@ -1,0 +1,205 @@
+"""Fair shares on the real broker, counted where messages are dispatched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from leash import Consumer, Message, Queue
+from leash.amqp import Channel, Outgoing, Publisher
+from leash.amqp.topology import declare_queue
+from leash.flow import Dispatch, Flow
+from tests.consumer.kit import fill, running, until
+
+
+class Spread:
+    """Watches a flow from the first moment that every lane has a message here until a queue is empty."""
+
+    def __init__(self, totals: dict[str, int], quanta: dict[str, int]) -> None:
+        self.totals = totals
+        self.quanta = quanta
+        self.sent: Counter[str] = Counter()
+        self.taken: Counter[str] = Counter()
+        self.begun = self.over = False
+        self.worst = 0.0
+        self.measured = 0
+
+    def before(self, flow: Flow) -> None:
+        lanes = flow.lanes.values()
+        self.begun = self.begun or all(lane.buffer for lane in lanes)
+        self.over = self.over or any(
+            self.taken[lane.name] + len(lane.buffer) >= self.totals[lane.name] for lane in lanes
+        )
+
+    def after(self, work: list[Dispatch]) -> None:
+        for lane, messages, estimate in work:
+            self.taken[lane] += len(messages)
+            if self.begun and not self.over:
+                self.sent[lane] += estimate
+                self.measured += len(messages)
+                positions = [self.sent[name] / quantum for name, quantum in self.quanta.items()]
+                self.worst = max(self.worst, max(positions) - min(positions))
+
+
+@contextmanager
+def watched(spread: Spread) -> Iterator[None]:
+    take = Flow.take
+
+    def watching(flow: Flow, *args: Any) -> list[Dispatch]:
+        spread.before(flow)
+        work = take(flow, *args)
+        spread.after(work)
+        return work
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Flow, "take", watching)
+        yield
+
+
+def ten_queues(channel: Channel, kind: str, total: int) -> tuple[dict[str, int], dict[str, int]]:
+    quanta = {f"p{i}": 4 * (i + 1) for i in range(10)}
+    totals = {name: total * quantum // 220 for name, quantum in quanta.items()}
+    for name, count in totals.items():
+        fill(channel, name, count, kind=kind)
+    return quanta, totals
+
+
+def spread_of(channel: Channel, uri: str, kind: str, workers: int, seconds: float, total: int) -> Spread:
+    quanta, totals = ten_queues(channel, kind, total)
+    spread = Spread(totals, quanta)
+    done = 0
+    consumer = Consumer(uri, [Queue(name, quantum) for name, quantum in quanta.items()], workers=workers)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        nonlocal done
+        if seconds:
+            time.sleep(seconds)
+        done += 1
+
+    with watched(spread), running(consumer):
+        until(lambda: spread.over, 600)
+        stats = consumer.stats()
+    assert spread.measured > 0.3 * total  # large windows empty the smallest queue early
+    assert stats.spread <= 1
+    return spread
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers", "seconds", "total"),
+    [
+        ("classic", 1, 0, 200_000),
+        ("classic", 8, 0, 60_000),
+        ("quorum", 1, 0, 60_000),
+        ("quorum", 8, 0, 60_000),
+        ("classic", 1, 0.001, 3_000),
+        ("classic", 8, 0.001, 16_000),
+        ("quorum", 8, 0.001, 16_000),
+    ],
+)
+def test_ten_queues_stay_within_one_round_of_each_other(
+    channel: Channel, uri: str, kind: str, workers: int, seconds: float, total: int
+) -> None:
+    assert spread_of(channel, uri, kind, workers, seconds, total).worst <= 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("workers", [1, 8])
+@pytest.mark.parametrize("seconds", [0, 0.001])
+def test_ten_queues_with_all_of_200_000_messages(
+    channel: Channel, uri: str, kind: str, workers: int, seconds: float
+) -> None:
+    assert spread_of(channel, uri, kind, workers, seconds, 200_000).worst <= 1
+
+
+@pytest.mark.parametrize("workers", [1, 8])
+def test_with_costs_of_1_to_100_the_spread_stays_below_two_rounds(
+    channel: Channel, uri: str, workers: int
+) -> None:
+    quanta = {f"p{i}": 100 * (i + 1) for i in range(10)}
+    totals = {name: 5 * quantum for name, quantum in quanta.items()}
+    for name, count in totals.items():
+        declare_queue(channel, name)
+        with Publisher(channel.connection) as publisher:
+            publisher.publish(Outgoing(b"x" * (1 + 37 * n % 100), "", name) for n in range(count))
+    spread = Spread(totals, quanta)
+    queues = [Queue(name, quantum) for name, quantum in quanta.items()]
+    consumer = Consumer(uri, queues, workers=workers, cost="bytes")
+    consumer.handler(lambda _: None)
+    with watched(spread), running(consumer):
+        until(lambda: spread.over, 60)
+    assert spread.measured > 0.5 * sum(totals.values())
+    assert spread.worst < 2
+
+
+_TRICKLE = """
+    import sys, time
+    from leash.amqp import Outgoing, Publisher, connect
+    with connect(sys.argv[1]) as connection, Publisher(connection) as publisher:
+        while True:
+            publisher.publish([Outgoing(b"t", "", f"p{i}") for i in range(1, 10)])
+            time.sleep(0.05)
+"""
+
+
+@contextmanager
+def trickling(uri: str) -> Iterator[None]:
+    """Twenty messages a second for each of nine queues, from another process."""
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(_TRICKLE), uri])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def pace(channel: Channel, uri: str, queues: list[Queue], count: int) -> float:
+    """Messages a second until the full queue's `count` messages are done."""
+    fill(channel, "p0", count)
+    handled = full = 0
+    consumer = Consumer(uri, queues)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        nonlocal handled, full
+        handled += 1
+        if len(message.body) > 1:
+            full += 1
+
+    with running(consumer):
+        until(lambda: full, 20)
+        begin, before = time.monotonic(), handled
+        until(lambda: full >= 0.95 * count, 60)
+        rate = (handled - before) / (time.monotonic() - begin)
+        until(lambda: full >= count - 10, 20)  # bodies of one digit look like a trickle
+    return rate
+
+
+@pytest.mark.parametrize("trickle", [False, True])
+def test_nine_queues_that_are_empty_or_trickle_cost_the_tenth_next_to_nothing(
+    channel: Channel, uri: str, trickle: bool
+) -> None:
+    for i in range(1, 10):
+        declare_queue(channel, f"p{i}")
+    ten = [Queue(f"p{i}", 4 * (i + 1)) for i in range(10)]
+    ratios = []
+    for _ in range(6):
+        alone = pace(channel, uri, ten[:1], 40_000)
+        if trickle:
+            with trickling(uri):
+                beside = pace(channel, uri, ten, 40_000)
+        else:
+            beside = pace(channel, uri, ten, 40_000)
+        ratios.append(beside / alone)
+        if ratios[-1] >= 0.95:  # a machine with other things to do slows down either run
+            return
+    pytest.fail(f"never 0.95 of a run with one queue: {ratios}")

@@ -1,0 +1,70 @@
+"""Rate limits on the real broker."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from leash import Consumer, Message, Queue
+from leash.amqp import Channel
+from leash.flow import Dispatch, Flow
+from tests.consumer.kit import fill, running, until
+
+
+def test_a_limited_queue_keeps_its_rate_while_another_runs_at_full_speed(channel: Channel, uri: str) -> None:
+    fill(channel, "free", 800)
+    fill(channel, "gold", 100_000)
+    times: list[int] = []
+    take = Flow.take
+
+    def noting(flow: Flow, now: int, most: int | None = None, since: int | None = None) -> list[Dispatch]:
+        work = take(flow, now, most, since)
+        for lane, messages, _ in work:
+            if lane == "free":
+                times.extend([flow.now] * len(messages))
+        return work
+
+    seen: Counter[str] = Counter()
+    consumer = Consumer(uri, [Queue("gold", 10), Queue("free", 1, rate=50, burst=100)], workers=2)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        seen[message.queue] += 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Flow, "take", noting)
+        with running(consumer):
+            begin = time.monotonic()
+            until(lambda: seen["gold"] == 100_000, 30)
+            gold_rate = 100_000 / (time.monotonic() - begin)
+            until(lambda: len(times) > 100 + 50 * 8, 30)
+            stats = consumer.stats().queues["free"]
+    for i, first in enumerate(times):
+        for count, last in enumerate(times[i:], 1):
+            assert count <= 100 + 50 * (last - first + 1) / 1e9
+    after = [at for at in times if at > times[0] + 10**9]
+    assert 49 <= (len(after) - 1) / ((after[-1] - after[0]) / 1e9) <= 50.0001
+    assert gold_rate > 5_000
+    assert stats.unsettled <= 110
+
+
+def test_the_total_rate_is_shared_fairly(channel: Channel, uri: str) -> None:
+    for name in ("a", "b"):
+        fill(channel, name, 1000)
+    seen: Counter[str] = Counter()
+    consumer = Consumer(uri, [Queue("a", 3), Queue("b", 1)], rate=200, burst=1, workers=3)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        seen[message.queue] += 1
+
+    with running(consumer):
+        until(lambda: seen)
+        begin = time.monotonic()
+        before = sum(seen.values())
+        time.sleep(2)
+        rate = (sum(seen.values()) - before) / (time.monotonic() - begin)
+        assert 190 < rate < 202
+        assert abs(seen["a"] - 3 * seen["b"]) <= 6
