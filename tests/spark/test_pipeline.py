@@ -77,6 +77,15 @@ def test_an_error_names_the_line(file: Path, line: str, instead: str, where: int
     assert "hunter2" not in str(caught.value)
 
 
+def test_the_documented_pipeline_is_a_good_one(tmp_path: Path) -> None:
+    docs = Path(__file__).parents[2] / "docs" / "spark.md"
+    path = tmp_path / "pipeline.toml"
+    path.write_text(docs.read_text().split("```toml\n")[1].split("```")[0])
+    found = load(path)
+    assert found.source["queues"] == '{"gold": {"quantum": 10}, "free": {"quantum": 1, "rate": 50}}'
+    assert "password" not in repr(found)
+
+
 def told(batch: int, rows: int) -> str:
     import json
 

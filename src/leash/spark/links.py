@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from leash.amqp import Connection, Uri, connect
 from leash.amqp.uri import parse
-from leash.errors import AuthenticationError, ConnectError, ConnectionLost, VirtualHostError
+from leash.errors import AmqpError, AuthenticationError, ConnectError, ConnectionLost, VirtualHostError
 
 from .settings import Broker
 
@@ -45,15 +45,16 @@ def connection(broker: Broker, purpose: str) -> Connection:
     return link
 
 
-def patiently(do: Callable[[], T], patience: float = _PATIENCE) -> T:
-    """Try again while the broker is away; not when it said no."""
+def patiently(do: Callable[[], T], *also: type[AmqpError], patience: float = _PATIENCE) -> T:
+    """Try again while the broker is away, or on an error that is worth waiting for; not when it said no."""
+    passing: tuple[type[AmqpError], ...] = (ConnectError, ConnectionLost, *also)
     pause, deadline = _FIRST_PAUSE, time.monotonic() + patience
     while True:
         try:
             return do()
         except (AuthenticationError, VirtualHostError):
             raise
-        except (ConnectError, ConnectionLost):
+        except passing:
             if time.monotonic() + pause > deadline:
                 raise
         time.sleep(pause)

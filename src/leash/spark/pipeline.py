@@ -27,7 +27,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +47,14 @@ _MASTER = "local[*,4]"  # plain local[*] would give up at a task's first failure
 
 @dataclass(frozen=True)
 class Pipeline:
-    source: dict[str, str]
+    """Options hold passwords: they do not print."""
+
+    source: dict[str, str] = field(repr=False)
     sql: str | None
     format: str
     path: str | None
     trigger: str | None
-    sink: dict[str, str]
+    sink: dict[str, str] = field(repr=False)
     master: str
     conf: dict[str, str]
 

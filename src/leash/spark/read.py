@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from leash.errors import AccessRefused
+
 from . import links, run
 from .attempt import sealed
 from .chunks import read_chunks
@@ -27,7 +29,9 @@ def read_split(split: Split, settings: SourceSettings, columns: pa.Schema) -> It
         link = links.connection(settings.broker, "read")
         return QueueTaker(link, split.queue, settings.poll_timeout / SECOND, split.ordered, split.exclusive)
 
-    seal = links.patiently(lambda: sealed(split, files, taker))
+    # An exclusive consumer of a lost executor stays until the broker misses its heartbeats.
+    wait_for = (AccessRefused,) if split.exclusive else ()
+    seal = links.patiently(lambda: sealed(split, files, taker), *wait_for)
     for raw in read_chunks(files, split.seal_path, seal, settings.fail_on_data_loss):
         yield project(raw, seal.queue, columns)
     if settings.target_delay is not None:
