@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,7 @@ def session(master: str) -> SparkSession:
         "spark.log.level": "ERROR",
     }
     if master.startswith("local"):
-        settings["spark.pyspark.python"] = sys.executable  # the one that has leash
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the one that has leash
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

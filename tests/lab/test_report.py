@@ -1,0 +1,91 @@
+"""The report: one file, nothing fetched, every plot drawn in a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from leash.lab import report
+from leash.lab.cli import experiments
+from leash.lab.figures import Result, silent
+from leash.lab.plots import plots
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--enable-logging=stderr", "--virtual-time-budget=10000", "--hide-scrollbars"),
+]
+
+
+@pytest.fixture(scope="module")
+def results() -> list[Result]:
+    """Both columns, so that every trace of every plot is there."""
+    found = []
+    for experiment in experiments(["fair", "qos", "codel", "rate", "hash"]):
+        run = experiment.simulate(silent)
+        found.append(Result(experiment, run, run))
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(results: list[Result], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "lab.html"
+    report.write(path, results, report.about("3.10.8", "a private node"))
+    return path
+
+
+def test_the_report_is_one_file_that_fetches_nothing(page: Path) -> None:
+    text = page.read_text()
+    tags = re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", text)
+    assert not [tag for tag in tags if re.search(r'(?:src|href)="(?!data:)', tag)]
+    assert text.count("plotly.js v") == 1
+    assert "{{" not in re.sub(r"<script.*?</script>", "", text, flags=re.S)
+
+
+def test_every_experiment_is_drawn_and_has_its_table(page: Path, results: list[Result]) -> None:
+    text = page.read_text()
+    for result in results:
+        assert f'<section id="{result.experiment.name}">' in text
+        assert plots(result)
+        for plot in plots(result):
+            assert plot["data"]
+    places = re.findall(r'data-plot="(\d+)"', text)
+    assert places == [str(number) for number in range(sum(len(plots(result)) for result in results))]
+
+
+def test_machine_and_versions_are_in_it(page: Path) -> None:
+    text = page.read_text()
+    for part in ("<dt>leash</dt>", "<dt>python</dt>", "<dt>rabbitmq</dt><dd>3.10.8</dd>", "<dt>cores</dt>"):
+        assert part in text
+
+
+def test_a_figure_that_is_off_is_red(results: list[Result], tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    experiment = results[1].experiment
+    claims = [claim._replace(low=0, high=0) for claim in experiment.claims]
+    off = Result(replace(experiment, claims=claims), results[1].simulated)
+    report.write(tmp_path / "off.html", [off], report.about())
+    assert '<td class="bad">40</td>' in (tmp_path / "off.html").read_text()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+def test_a_browser_draws_every_plot_without_an_error(
+    page: Path, results: list[Result], tmp_path: Path, width: int, theme: str
+) -> None:
+    assert CHROMIUM is not None
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    size = f"--window-size={width},900"
+    command = [CHROMIUM, *FLAGS, profile, size, "--dump-dom", f"{page.as_uri()}#{theme}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert console == []
+    expected = sum(len(plots(result)) for result in results)
+    assert f'data-drawn="{expected}"' in done.stdout
+    assert f'data-theme="{theme}"' in done.stdout
