@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 import leash
+from leash.consumer import cli as consumer_cli
 from leash.errors import LeashError
 
 app = typer.Typer(
@@ -24,6 +25,8 @@ broker_app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(broker_app, name="broker")
+app.command()(consumer_cli.consume)
+app.add_typer(consumer_cli.dead_app, name="dead")
 
 Folder = Annotated[
     Path | None,
