@@ -25,6 +25,8 @@ from leash.testing.broker import Holder, MemoryBroker
 
 _head = struct.Struct(">BHI").unpack_from
 _METHOD, _HEADER = 1, 2
+_DeclareOk = wire.unchecked(Queue.DeclareOk)
+_GetOk, _Return = wire.unchecked(Basic.GetOk), wire.unchecked(Basic.Return)
 
 
 class _Session:
@@ -124,7 +126,7 @@ class MemoryConnection(Connection):
             queue = self._broker.queue(asked.queue)
         else:
             queue = self._broker.declare(asked.queue, asked.arguments or {})
-        return Queue.DeclareOk(queue.name, len(queue.ready), len(queue.subscribers))
+        return _DeclareOk(queue.name, len(queue.ready), len(queue.subscribers))
 
     def _purge(self, _: int, __: _Session, asked: Any) -> Method:
         ready = self._broker.queue(asked.queue).ready
@@ -151,7 +153,7 @@ class MemoryConnection(Connection):
         if found is None:
             return Basic.GetEmpty()
         tag, message, left = found
-        ok = Basic.GetOk(tag, message.redelivered, message.exchange, message.routing_key, left)
+        ok = _GetOk(tag, message.redelivered, message.exchange, message.routing_key, left)
         content = wire.ContentEvent(number, ok, message.raw_properties, message.body)
         self._channels[number].on_event(content)
         return None
@@ -192,7 +194,7 @@ class MemoryConnection(Connection):
         if key in self._broker.queues:
             self._broker.publish(key, body, "", key, session.properties)
         elif method.mandatory:
-            back = Basic.Return(312, "NO_ROUTE", "", key)
+            back = _Return(312, "NO_ROUTE", "", key)
             channel.on_event(wire.ContentEvent(number, back, session.properties, body))
         if session.confirming:
             session.published += 1
