@@ -615,6 +615,25 @@ def test_big_messages_are_taken_in_rounds_that_bound_the_memory(uri: str, stagin
     assert grown < 300 * 1024  # KiB; the messages are 400 MiB
 
 
+def test_an_idle_query_asks_the_broker_only_now_and_then(
+    uri: str, staging: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(uri)
+    query = Query(options(uri, staging))
+    assert not query.plan()
+    asked = []
+    real = topology.state
+    monkeypatch.setattr(topology, "state", lambda *args: asked.append(1) or real(*args))
+    deadline = time.monotonic() + 0.6
+    calls = 0
+    while time.monotonic() < deadline:
+        assert not query.plan()
+        calls += 1
+        time.sleep(0.005)
+    assert len(asked) <= 9
+    assert calls > 2 * len(asked)
+
+
 def test_drained_queues_do_not_hold_a_batch_up_beyond_the_poll_timeout(uri: str, staging: Path) -> None:
     declare(uri)
     publish(uri, 10)

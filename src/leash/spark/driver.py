@@ -272,16 +272,17 @@ class Driver:
         """How many messages wait in each queue."""
         self._probed = time.monotonic()
         ready = {}
-        link = self._connection()
+        channel = self._connection().channel()
         for queue in self._settings.queues:
             try:
-                with link.channel() as channel:
-                    state = topology.state(channel, queue.name)
-            except NotFound as error:
+                state = topology.state(channel, queue.name)
+            except NotFound as error:  # which closed the channel
                 self._guard.missing(queue.name, error)
+                channel = self._connection().channel()
                 continue
             self._guard.watch(state)
             ready[queue.name] = state.ready
+        channel.close()
         self._depths = ready
         return ready
 
