@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from leash.amqp import Outgoing, Properties, Publisher, connect, topology
+from leash.amqp import Channel, Outgoing, Properties, Publisher, QueueState, connect, topology
 from leash.errors import ConfigError, LeashError
 from leash.spark.fence import Fenced
 from leash.spark.guard import QueueMissing
@@ -621,9 +621,14 @@ def test_an_idle_query_asks_the_broker_only_now_and_then(
     declare(uri)
     query = Query(options(uri, staging))
     assert not query.plan()
-    asked = []
+    asked: list[str] = []
     real = topology.state
-    monkeypatch.setattr(topology, "state", lambda *args: asked.append(1) or real(*args))
+
+    def state(channel: Channel, name: str) -> QueueState:
+        asked.append(name)
+        return real(channel, name)
+
+    monkeypatch.setattr(topology, "state", state)
     deadline = time.monotonic() + 0.6
     calls = 0
     while time.monotonic() < deadline:
