@@ -51,8 +51,8 @@ def test_two_runs_of_one_consumer_are_the_same() -> None:
     assert run() == run()
 
 
-def test_an_hour_of_retries_goes_by_at_once() -> None:
-    consumer = Consumer(URI, ["q"], retry=Retry(tries=4, delay=1200))
+def test_minutes_of_retries_go_by_at_once() -> None:
+    consumer = Consumer(URI, ["q"], retry=Retry(tries=4, delay=120))
 
     @consumer.handler
     def work(message: Message) -> None:
@@ -61,8 +61,8 @@ def test_an_hour_of_retries_goes_by_at_once() -> None:
     begin = time.monotonic()
     with Rehearsal(consumer, takes=0.5) as stage:
         stage.publish("q", b"x", headers={"tenant": "a"})
-        stage.run(most=4000)
-        assert [each.at for each in stage.handled] == pytest.approx([0, 1200.5, 2401, 3601.5])
+        stage.run()
+        assert [each.at for each in stage.handled] == pytest.approx([0, 120.5, 241, 361.5])
         assert stage.retried("q") == [b"x"] * 3
         (parked,) = stage.parked("q")
         assert (parked.body, parked.headers["tenant"], parked.headers["x-leash-tries"]) == (b"x", "a", 4)

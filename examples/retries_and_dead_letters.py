@@ -1,0 +1,67 @@
+"""What fails is tried again after a while; what always fails is parked, looked at, and sent back once mended.
+
+On the command line: leash dead list, leash dead show orders, leash dead retry orders.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from leash import Consumer, Message, Retry
+from leash.amqp import Outgoing, Publisher, connect
+from leash.amqp.topology import declare_queue, purge_queue
+from leash.consumer import dead
+
+URI = os.environ.get("LEASH_URI", "amqp://localhost")
+
+shipped: list[str] = []
+tries: dict[str, int] = {}
+mended = threading.Event()
+
+
+def a_consumer() -> Consumer:
+    consumer = Consumer(URI, ["orders"], retry=Retry(tries=3, delay=0.2), on_exhausted="park")
+
+    @consumer.handler
+    def ship(message: Message) -> None:
+        order = message.body.decode()
+        tries[order] = tries.get(order, 0) + 1
+        if order == "flaky" and message.tries < 2:
+            raise ConnectionError("the warehouse does not answer")
+        if order == "broken" and not mended.is_set():
+            raise ValueError("no such address")
+        shipped.append(order)
+
+    return consumer
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    with connect(URI) as connection, connect(URI) as publishing:
+        channel = connection.channel()
+        for queue in ("orders", "leash.dead.orders"):
+            declare_queue(channel, queue)
+            purge_queue(channel, queue)
+        with Publisher(publishing) as publisher:
+            publisher.publish(Outgoing(order, "", "orders") for order in (b"good", b"flaky", b"broken"))
+        with a_consumer():
+            wait_until(lambda: len(shipped) == 2 and dead.count(connection, "orders") == 1)
+            print(f"shipped {shipped}, tries {tries}")
+            assert (shipped, tries) == (["good", "flaky"], {"good": 1, "flaky": 3, "broken": 3})
+
+            (parked,) = dead.look(connection, "orders", limit=10)
+            print(f"parked: {parked.body.decode()}, after {parked.tries} tries, because of {parked.error}")
+            assert parked.error == "ValueError: no such address"
+
+            mended.set()
+            dead.send_back(connection, publishing, "orders")
+            wait_until(lambda: "broken" in shipped)
+            print(f"mended and sent back: shipped {shipped}")
+        assert dead.count(connection, "orders") == 0
