@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from leash.amqp import Connection
 from leash.amqp.uri import Uri, parse
@@ -28,6 +28,9 @@ from leash.errors import ConfigError
 from leash.flow import Flow
 from leash.policies.exact import Number, whole
 
+if TYPE_CHECKING:
+    from leash.partitions.consuming import PartitionedConsumer
+
 log = logging.getLogger("leash.consumer")
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -42,9 +45,10 @@ class Consumer:
     def __init__(
         self,
         uri: str | Uri,
-        queues: Iterable[Queue | str],
+        queues: Iterable[Queue | str] = (),
         *,
-        workers: int = 1,
+        partitions: str | None = None,
+        workers: int | None = None,
         retry: Retry | None = _RETRY,
         on_exhausted: OnExhausted = "park",
         cost: Asked = "count",
@@ -57,9 +61,9 @@ class Consumer:
     ) -> None:
         self._uri = parse(uri)
         self._queues = [Queue(queue) if isinstance(queue, str) else queue for queue in queues]
-        if not self._queues:
+        if not self._queues and partitions is None:
             raise ConfigError("queues", [], "at least one queue")
-        self._count = whole("workers", workers, 1)
+        self._count = whole("workers", 1 if workers is None else workers, 1)
         self._retry = retry or Retry(tries=1)
         if on_exhausted not in get_args(OnExhausted):
             raise ConfigError("on_exhausted", on_exhausted, f"one of {', '.join(get_args(OnExhausted))}")
@@ -73,7 +77,20 @@ class Consumer:
         self._batch: Batch | None = None
         self._engine: Engine | None = None
         self._abandoned = False
-        self._flow()  # what is wrong with the lanes is said now
+        self._partitioned: PartitionedConsumer | None = None
+        if partitions is None:
+            self._flow()  # what is wrong with the lanes is said now
+            return
+        if self._queues:
+            raise ConfigError("partitions", partitions, "queues or partitions, not both")
+        if rate is not None or guaranteed is not None or cost != "count":
+            raise ConfigError("rate", rate, "not with partitions; nor are guaranteed and cost")
+        from leash.partitions.consuming import PartitionedConsumer
+
+        settings = {"retry": retry, "on_exhausted": on_exhausted, "drain": drain, "name": name}
+        self._partitioned = PartitionedConsumer(
+            self._uri, partitions, workers=workers, consumer_timeout=consumer_timeout, **settings
+        )
 
     def _flow(self) -> Flow:
         least = self._batch.size * self._count if self._batch else 1
@@ -90,11 +107,15 @@ class Consumer:
 
     def handler(self, function: Handler) -> Handler:
         """Decorates the function that gets each message: `def` runs in threads, `async def` on one loop."""
+        if self._partitioned is not None:
+            return self._partitioned.handler(function)
         self._set(function, None)
         return function
 
     def batch_handler(self, size: int, wait: float = 1.0) -> Callable[[Handler], Handler]:
         """Decorates a function that gets lists of up to `size` messages, of `wait` seconds at most."""
+        if self._partitioned is not None:
+            raise ConfigError("batch_handler", size, "not with partitions: their messages come one at a time")
         batch = Batch(whole("size", size, 1, 65535), nanoseconds("wait", wait))
 
         def decorate(function: Handler) -> Handler:
@@ -140,6 +161,9 @@ class Consumer:
 
     def start(self) -> None:
         """Begin to consume, in threads of its own. Raises if a queue is missing or the broker not reached."""
+        if self._partitioned is not None:
+            self._partitioned.start()
+            return
         self._start(LIVE)
 
     def _start(self, parts: Parts) -> None:
@@ -171,6 +195,8 @@ class Consumer:
 
     def stop(self) -> bool:
         """Finish what runs and leave; False: something was still running at the deadline."""
+        if self._partitioned is not None:
+            return self._partitioned.stop()
         engine = self._running()
         clock = engine.clock.now
         deadline = clock() + self._drain
@@ -202,6 +228,9 @@ class Consumer:
 
     def abandon(self) -> None:
         """Leave at once, as a crash would: the broker delivers again what was not settled."""
+        if self._partitioned is not None:
+            self._partitioned.abandon()
+            return
         engine = self._running()
         self._abandoned = True
         engine.stopping = True
@@ -218,6 +247,8 @@ class Consumer:
         self.stop()
 
     def _running(self) -> Engine:
+        if self._partitioned is not None:
+            raise ConfigError("partitions", self._partitioned.name, "no single queue can be set or paused")
         if self._engine is None:
             raise ConfigError("consumer", self._name, "one that was started")
         return self._engine
@@ -270,6 +301,8 @@ class Consumer:
 
     def stats(self) -> Stats:
         """Plain numbers about every queue."""
+        if self._partitioned is not None:
+            return self._partitioned.stats()
         return collect(self._running(), self._conductor, self._republisher, self._began)
 
     def pause(self, queue: str) -> None:
