@@ -80,6 +80,13 @@ def test_parked_messages_are_counted_shown_and_stay_in_order(channel: Channel, u
     until(lambda: depth(channel, "leash.dead.orders") == 5)
 
 
+def test_what_is_shown_from_a_quorum_queue_stays_parked(channel: Channel, uri: str) -> None:
+    fill(channel, "leash.dead.orders", 4, kind="quorum")
+    for _ in range(3):
+        assert "4 of 4 parked" in leash("dead", "show", "orders", uri=uri)
+        until(lambda: depth(channel, "leash.dead.orders") == 4)
+
+
 def test_without_names_the_management_plugin_is_asked(
     channel: Channel, uri: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,24 @@ def test_minutes_of_retries_go_by_at_once() -> None:
     assert time.monotonic() - begin < 30
 
 
+def test_what_was_settled_by_hand_before_it_failed_is_not_retried() -> None:
+    consumer = Consumer(URI, ["q", Queue("line", ordered=True)], retry=Retry(2, delay=1))
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        if message.body == b"by hand":
+            message.ack()
+        raise ValueError("no")
+
+    with Rehearsal(consumer) as stage:
+        stage.publish("q", [b"by hand", b"left"])
+        stage.publish("line", b"in order")
+        stage.run()
+        assert (stage.retried("q"), stage.retried("line")) == ([b"left"], [b"in order"])
+        assert stage.acked() == [b"by hand"]
+        assert [len(stage.parked(queue)) for queue in ("q", "line")] == [1, 1]
+
+
 def test_a_rate_is_kept_to_the_nanosecond() -> None:
     consumer = consumer_of(Queue("sms", rate=50, burst=100))
     with Rehearsal(consumer, takes=0) as stage:

@@ -1,7 +1,7 @@
 """Parked messages: look at them, send them back to work, or drop them.
 
-Looking takes messages and gives them back unsettled, by closing the channel: to their places on classic
-queues, to the end on quorum queues. Sending back publishes with a confirm and then acks, so a crash between
+Looking takes messages and gives them back: to their places on classic queues, to the end on quorum queues.
+Sending back publishes with a confirm and then acks, so a crash between
 the two leaves a copy in both queues and loses none.
 """
 
@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+
+from pamqp.commands import Basic
 
 from leash.amqp import Channel, Connection, Outgoing, Publisher, decode_properties, with_headers
 from leash.amqp.topology import purge_queue, state
@@ -84,7 +86,10 @@ def _there(channel: Channel, name: str) -> int:
 def look(connection: Connection, name: str, limit: int) -> list[Parked]:
     """The first `limit`, which stay where they are."""
     with connection.channel() as channel:
-        return [_parked(event) for event in _take(channel, name, limit)]
+        taken = list(_take(channel, name, limit))
+        if taken:  # a nack: from RabbitMQ 4.3 on it does not count towards a delivery limit
+            channel.nack(_tag(taken[-1]), multiple=True)
+        return [_parked(event) for event in taken]
 
 
 def _take(channel: Channel, name: str, limit: int) -> Iterator[ContentEvent]:
@@ -93,6 +98,11 @@ def _take(channel: Channel, name: str, limit: int) -> Iterator[ContentEvent]:
         if event is None:
             return
         yield event
+
+
+def _tag(event: ContentEvent) -> int:
+    assert isinstance(event.method, Basic.GetOk)
+    return event.method.delivery_tag or 0
 
 
 def _parked(event: ContentEvent) -> Parked:
@@ -118,7 +128,7 @@ def send_back(connection: Connection, publishing: Connection, name: str, limit: 
     with connection.channel() as channel, Publisher(publishing) as publisher:
         while left > moved and (lot := list(_take(channel, name, min(_LOT, left - moved)))):
             publisher.publish([_fresh(event, target) for event in lot])
-            channel.ack(lot[-1].method.delivery_tag, multiple=True)  # type: ignore[attr-defined]
+            channel.ack(_tag(lot[-1]), multiple=True)
             moved += len(lot)
     return moved
 

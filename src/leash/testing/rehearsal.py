@@ -239,7 +239,8 @@ class Rehearsal:
             each.body
             for each in self.handled
             if each.error is not None
-            and each.message.tries + 1 < self.consumer._retry.tries
+            and each.message._outcome in (None, Outcome.REPUBLISHED)  # not settled by hand before it failed
+            and self.consumer._retry.wait(each.message.tries + 1) is not None
             and queue in (None, each.queue)
         ]
 
