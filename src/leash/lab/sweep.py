@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from leash.lab.figures import Progress, silent
@@ -18,21 +19,37 @@ BATCHES = 8
 """Batches for each core: enough to even out fast and slow settings, few enough to cost nothing."""
 
 
-def session(master: str) -> SparkSession:
+def session(master: str, name: str = "leash plan") -> SparkSession:
     """A quiet session; an existing one of the same process is used as it is."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(master).appName("leash plan")
+    builder = SparkSession.builder.master(master).appName(name)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
     }
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the one that has leash
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _hushed():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """What a JVM says as it starts goes nowhere: to whoever asked for a table it is noise."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def sweep(spark: SparkSession, plan: Plan, progress: Progress = silent) -> list[Outcome]:

@@ -159,7 +159,7 @@ def cheapest(plan: Plan, outcomes: Sequence[Outcome]) -> Outcome | None:
 
 
 def _span(plan: Plan, setting: Setting) -> int:
-    """Ns of virtual time: until every credit went round some times, or enough messages came to see 1 in 100."""
+    """Ns of virtual time: every credit goes round some times, or enough messages come to see 1 in 100."""
     works = [stream.work for stream in plan.streams]
     rates = [stream.rate for stream in plan.streams if stream.rate]
     if rates:
