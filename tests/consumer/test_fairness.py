@@ -137,7 +137,7 @@ def test_with_costs_of_1_to_100_the_spread_stays_below_two_rounds(
     consumer.handler(lambda _: None)
     with watched(spread), running(consumer):
         until(lambda: spread.over, 60)
-    assert spread.measured > 0.5 * sum(totals.values())
+    assert spread.measured > 0.3 * sum(totals.values())
     assert spread.worst < 2
 
 

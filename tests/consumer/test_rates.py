@@ -44,8 +44,7 @@ def test_a_limited_queue_keeps_its_rate_while_another_runs_at_full_speed(channel
     for i, first in enumerate(times):
         for count, last in enumerate(times[i:], 1):
             assert count <= 100 + 50 * (last - first + 1) / 1e9
-    after = [at for at in times if at > times[0] + 10**9]
-    assert 49 <= (len(after) - 1) / ((after[-1] - after[0]) / 1e9) <= 50.0001
+    assert 49 <= (len(times) - 100) / ((times[-1] - times[0]) / 1e9) <= 50
     assert gold_rate > 5_000
     assert stats.unsettled <= 110
 
@@ -54,17 +53,17 @@ def test_the_total_rate_is_shared_fairly(channel: Channel, uri: str) -> None:
     for name in ("a", "b"):
         fill(channel, name, 1000)
     seen: Counter[str] = Counter()
-    consumer = Consumer(uri, [Queue("a", 3), Queue("b", 1)], rate=200, burst=1, workers=3)
+    consumer = Consumer(uri, [Queue("a", 3), Queue("b", 1)], rate=200, burst=20, workers=3)
 
     @consumer.handler
     def work(message: Message) -> None:
         seen[message.queue] += 1
 
     with running(consumer):
-        until(lambda: seen)
+        until(lambda: sum(seen.values()) > 30)
         begin = time.monotonic()
         before = sum(seen.values())
         time.sleep(2)
         rate = (sum(seen.values()) - before) / (time.monotonic() - begin)
-        assert 190 < rate < 202
+        assert 190 < rate < 212
         assert abs(seen["a"] - 3 * seen["b"]) <= 6

@@ -82,7 +82,7 @@ def test_a_worker_that_is_100_times_slower_does_not_slow_down_the_other(channel:
         if not slow:
             slow.append(me)
         begin = time.monotonic()
-        time.sleep(0.2 if me == slow[0] else 0.002)
+        time.sleep(0.5 if me == slow[0] else 0.005)
         now = time.monotonic()
         took.setdefault(me, []).append(now - begin)
         done.append((now, me))

@@ -163,7 +163,8 @@ class Engine:
                 return []
 
     def _sleep(self, now: int, most: int) -> None:
-        nap = min(NAP, most, self.flow.wait(now) or NAP)
+        wait = self.flow.wait(now)
+        nap = min(NAP, most, NAP if wait is None else wait)
         wakes = now + nap
         self._next_look = min(self._next_look, wakes)
         self._idle += 1

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from leash.consumer.clock import Clock
-from leash.consumer.engine import Engine, Finished
+from leash.consumer.engine import NAP, Engine, Finished
 from leash.consumer.message import Message, Raw
 from leash.flow import Dispatch
 
@@ -196,7 +196,7 @@ class AsyncPool(Pool):
             if until is not None and now >= until:
                 return []
             since = since or now
-            nap = min(1_000_000_000, wait or 1_000_000_000, 1 << 62 if until is None else until - now)
+            nap = min(NAP, NAP if wait is None else wait, NAP if until is None else until - now)
             assert self._loop is not None
             future = self._loop.create_future()
             self._waiting.append(future)

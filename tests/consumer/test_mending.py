@@ -1,0 +1,136 @@
+"""Lost connections, deleted queues, a broker that cancels: it goes on, and settles nothing twice."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from leash import Consumer, Message, Queue
+from leash.amqp import Channel
+from leash.amqp.topology import declare_queue, delete_queue
+from leash.broker import Broker
+from tests.consumer.kit import depth, fill, publish, running, until
+from tests.proxy import Proxy
+
+
+def test_after_a_cut_it_connects_again_and_goes_on_with_its_windows(
+    channel: Channel, uri: str, broker: Broker
+) -> None:
+    fill(channel, "q", 3000)
+    seen: Counter[bytes] = Counter()
+    again: Counter[bytes] = Counter()
+    done: set[bytes] = set()
+    with Proxy(broker.port("amqp")) as proxy:
+        far = uri.replace(f":{broker.port('amqp')}/", f":{proxy.port}/")
+        consumer = Consumer(far, [Queue("q", window=20)], workers=2)
+
+        @consumer.handler
+        def work(message: Message) -> None:
+            (again if message.redelivered else seen)[message.body] += 1
+            done.add(message.body)
+            time.sleep(0.001)
+
+        with running(consumer):
+            for cut in range(1, 4):
+                until(lambda cut=cut: len(seen) > 500 * cut)  # type: ignore[misc]
+                proxy.cut()
+                until(lambda cut=cut: consumer.stats().reconnects == cut)  # type: ignore[misc]
+            until(lambda: len(done) == 3000)
+            stats = consumer.stats()
+    assert set(seen.values()) == {1}
+    assert stats.queues["q"].window == 20
+    assert 0 < sum(again.values()) <= 3 * 20
+    assert depth(channel, "q") == 0
+
+
+def test_what_runs_during_a_cut_is_not_settled_on_the_new_channel(
+    channel: Channel, uri: str, broker: Broker
+) -> None:
+    fill(channel, "q", 2)
+    go, begun = threading.Event(), threading.Event()
+    got: list[tuple[bytes, bool]] = []
+    answers: list[bool] = []
+    with Proxy(broker.port("amqp")) as proxy:
+        far = uri.replace(f":{broker.port('amqp')}/", f":{proxy.port}/")
+        consumer = Consumer(far, [Queue("q", window=1)])
+
+        @consumer.handler
+        def work(message: Message) -> None:
+            got.append((message.body, message.redelivered))
+            if not begun.is_set():
+                begun.set()
+                go.wait(20)
+                answers.append(message.ack())
+
+        with running(consumer):
+            assert begun.wait(10)
+            proxy.cut()
+            until(lambda: consumer.stats().reconnects == 1)
+            until(lambda: consumer.stats().queues["q"].buffered == 1)
+            go.set()
+            until(lambda: len(got) == 3)
+    assert answers == [False]
+    assert got == [(b"0", False), (b"0", True), (b"1", False)]
+    assert depth(channel, "q") == 0
+
+
+def test_a_deleted_queue_is_looked_for_until_it_is_back_while_others_go_on(
+    channel: Channel, uri: str
+) -> None:
+    for name in ("a", "b"):
+        fill(channel, name, 50)
+    seen: Counter[str] = Counter()
+    consumer = Consumer(uri, ["a", "b"])
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        seen[message.queue] += 1
+
+    with running(consumer):
+        until(lambda: seen == {"a": 50, "b": 50})
+        delete_queue(channel, "a")
+        until(lambda: not consumer.stats().queues["a"].connected)
+        publish(channel, "b", [b"x"] * 20)
+        until(lambda: seen["b"] == 70)
+        declare_queue(channel, "a")
+        publish(channel, "a", [b"x"] * 20)
+        until(lambda: seen["a"] == 70)
+        assert consumer.stats().reconnects == 0
+    assert depth(channel, "a") == 0
+
+
+def test_a_handler_that_nears_the_consumer_timeout_is_reported(
+    channel: Channel, uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(channel, "q", 1)
+    consumer = Consumer(uri, ["q"], consumer_timeout=0.5)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        until(lambda: consumer.stats().overdue == 1, 10)
+
+    with caplog.at_level(logging.WARNING, "leash.consumer"), running(consumer):
+        until(lambda: consumer.stats().queues["q"].handled == 1)
+    assert "event=handler_overdue queue='q'" in caplog.text
+
+
+def test_every_change_of_a_window_is_logged_with_its_reason(
+    channel: Channel, uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(channel, "q", 400)
+    consumer = Consumer(uri, ["q"])
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        time.sleep(0.005)
+
+    with caplog.at_level(logging.INFO, "leash.consumer"), running(consumer):
+        until(lambda: consumer.stats().queues["q"].window < 16)
+        until(lambda: "event=window" in caplog.text)
+    assert "event=window queue='q' window=" in caplog.text
+    assert "never used in the last" in caplog.text
+    assert uri.split(":")[2].split("@")[0] not in caplog.text
