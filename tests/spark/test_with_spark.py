@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from leash.amqp.uri import parse
 from leash.spark import pipeline
+from leash.spark.metrics import PrometheusListener
 
 from .harness import declare, publish, ready
 from .workers import python_workers
@@ -54,12 +56,23 @@ def browse(spark: SparkSession, uri: str, queue: str, limit: int = 1000, **more:
     return reader.option("limit", str(limit)).options(**more).load()
 
 
+def _until(true: Callable[[], bool]) -> None:
+    """Listeners hear of progress a little later."""
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def test_queues_flow_to_parquet_by_their_shares_and_the_progress_says_so(
     spark: SparkSession, uri: str, tmp_path: Path
 ) -> None:
     declare(uri, "gold")
     declare(uri, "free", kind="quorum")
     sent = publish(uri, 1000, "gold") + publish(uri, 1000, "free", first=1000)
+    registry = CollectorRegistry()
+    listener = PrometheusListener(registry=registry)
+    spark.streams.addListener(listener)
     frame = source(spark, uri, tmp_path, queues="gold:9,free:1", maxRecordsPerTrigger=500)
     query = to_parquet(frame, tmp_path)
     assert query.awaitTermination(120)
@@ -71,6 +84,9 @@ def test_queues_flow_to_parquet_by_their_shares_and_the_progress_says_so(
     gold = {"granted": 450, "rows": 450, "bytes": 2700, "redelivered": 0, "dropped": 0, "share": 0.9}
     assert told["queues"]["gold"] == gold
     assert told["ready"] == {"gold": 550, "free": 950}
+    labels = {"query": query.id, "queue": "gold"}
+    _until(lambda: (registry.get_sample_value("leash_spark_rows_total", labels) or 0) >= 900)
+    spark.streams.removeListener(listener)
     query = to_parquet(source(spark, uri, tmp_path, queues="gold:9,free:1"), tmp_path)
     assert query.awaitTermination(120)
     assert len(written(spark, tmp_path)) == 2000
@@ -102,7 +118,7 @@ def test_plans_and_errors_never_show_a_password(
     logged = [
         file.read_text() for file in events.rglob("*") if file.is_file() and not file.name.endswith(".crc")
     ]
-    assert any("rabbitmq" in text.lower() for text in logged)
+    assert any("SparkListenerSQLExecutionStart" in text for text in logged)
     texts += logged
     assert not any(secret in text for text in texts)
 

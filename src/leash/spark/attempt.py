@@ -27,6 +27,9 @@ from .seals import HASH, Seal
 
 log = logging.getLogger(__name__)
 
+_batch: dict[str, tuple[set[str], set[bytes]]] = {}
+"""The seals read so far of the batch at work, and their rows' hashes."""
+
 
 class Taker(Protocol):
     """A hold on one queue. Messages stay unacked until `ack` or `give_back`."""
@@ -181,7 +184,18 @@ class _Known:
         return self._earlier
 
     def _siblings(self) -> set[bytes]:
-        return seals.hashes_of(seals.seals_in(self._files, self._split.folder))
+        """Read once per process: while its batch runs, a seal neither changes nor goes."""
+        folder = self._split.folder
+        if folder not in _batch:
+            _batch.clear()
+            _batch[folder] = (set(), set())
+        names, hashes = _batch[folder]
+        for name in self._files.names(folder):
+            if name.endswith(".seal") and name not in names:
+                seal = seals.read_seal(self._files, f"{folder}/{name}")
+                hashes |= seals.hashes_of([seal] if seal else [])
+                names.add(name)
+        return hashes
 
 
 def _hash(queue: str, properties: bytes, body: bytes) -> bytes | None:

@@ -1,0 +1,64 @@
+"""Routing as Spark column functions: the bucket or the queue of every key, a column at a time.
+
+They compute what the broker's hash exchange would, on Arrow buffers, without a message being sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from leash.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from leash.partitions.layout import Layout
+    from leash.policies.ring import HashRing
+
+
+def bucket(col: Column | str, n: int) -> Column:
+    """The bucket among n of every routing key of a string or binary column."""
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    from leash.policies.ring import buckets
+
+    buckets([], n)  # a bad n is said now, not by an executor
+
+    def compute(keys: pa.Array) -> pa.Array:
+        return pa.array(buckets(keys, n))
+
+    result: Column = arrow_udf(compute, "int")(col)
+    return result
+
+
+def route(col: Column | str, ring: HashRing | Layout) -> Column:
+    """The queue of every key of a column, by a ring or by the layout that `leash.partitions.read` gives.
+
+    Keys by routing key, message id or correlation id are strings or binaries; by header, what the header
+    holds; by timestamp, timestamps or whole seconds. Null is a missing header or property.
+    """
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    hashing, queues = _taken_apart(ring)
+
+    def compute(keys: pa.Array) -> pa.Array:
+        if pa.types.is_timestamp(keys.type):
+            keys = keys.cast(pa.timestamp("s", keys.type.tz), safe=False).cast(pa.int64())
+        return pa.array(queues, pa.string()).take(pa.array(hashing.indices(keys)))
+
+    result: Column = arrow_udf(compute, "string")(col)
+    return result
+
+
+def _taken_apart(ring: Any) -> tuple[HashRing, list[str]]:
+    """A ring, and the queue behind each of its bindings."""
+    from leash.partitions.layout import Layout
+    from leash.policies.ring import HashRing
+
+    if isinstance(ring, HashRing):
+        return ring, list(ring.queues)
+    if isinstance(ring, Layout):
+        return ring.ring, ring.places
+    raise ConfigError("ring", ring, "a HashRing, or a layout that leash.partitions.read gives")
