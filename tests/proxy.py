@@ -43,18 +43,21 @@ class Proxy:
         self._refuse = refuse
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while True:
+            try:
                 client, _ = self._listener.accept()
-                if self._refuse:
-                    client.close()
-                    continue
-                try:
-                    server = socket.create_connection(("127.0.0.1", self._upstream))
-                except OSError:
-                    client.close()
-                    continue
-                self._open += [client, server]
+            except OSError:
+                return
+            if self._refuse:
+                client.close()
+                continue
+            try:
+                server = socket.create_connection(("127.0.0.1", self._upstream))
+            except OSError:
+                client.close()
+                continue
+            self._open += [client, server]
+            with contextlib.suppress(OSError):  # cut already
                 for a, b in ((client, server), (server, client)):
                     a.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     self._pass_on(a, b)

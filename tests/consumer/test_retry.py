@@ -13,6 +13,7 @@ from leash import Consumer, Message, Queue, Retry
 from leash.amqp import Channel, Outgoing, Properties, Publisher, decode_properties
 from leash.amqp.topology import bind_queue, declare_exchange, declare_queue, delete_queue
 from leash.broker import Broker
+from leash.consumer.retry import _properties
 from leash.errors import ConfigError
 from tests.consumer.kit import depth, fill, publish, running, until
 
@@ -204,3 +205,37 @@ def test_a_user_who_may_not_declare_is_told_at_the_start(channel: Channel, uri: 
     again.handler(lambda _: None)
     with running(again):
         pass
+
+
+def test_copies_leave_out_what_would_lose_or_multiply_them(channel: Channel, uri: str) -> None:
+    for name in ("q", "other"):
+        declare_queue(channel, name)
+    with Publisher(channel.connection) as publisher:
+        properties = Properties(
+            headers={"CC": ["other"], "tenant": 7},
+            expiration="60000",
+            user_id=channel.connection.uri.username,
+            message_id="m1",
+        )
+        publisher.publish([Outgoing(b"bad", "", "q", properties)])
+    consumer = Consumer(uri, ["q"], retry=Retry(2, delay=0.1))
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        raise ValueError("no")
+
+    with running(consumer):
+        until(lambda: depth(channel, "leash.dead.q") == 1)
+    assert depth(channel, "other") == 1
+    parked = channel.get("leash.dead.q")
+    assert parked is not None
+    found = decode_properties(parked.properties)
+    assert (found.expiration, found.user_id, found.message_id) == (None, None, "m1")
+    assert (found.headers or {})["tenant"] == 7
+
+
+def test_a_message_with_malformed_properties_is_parked_with_its_body(uri: str) -> None:
+    broken = b"\x20\x00\x00\x00\x00\x09\x03abcZ\x00\x00\x00\x00"  # a header of a type that does not exist
+    assert _properties(broken, {"x-leash-tries": 1, "CC": None})
+    kept = decode_properties(_properties(broken, {"x-leash-tries": 1, "CC": None}))
+    assert kept.headers == {"x-leash-tries": 1}

@@ -174,7 +174,7 @@ class Consumer:
         deadlines = frozenset(queue.name for queue in self._queues if queue.deadline is not None)
         engine = parts.engine(self._flow(), self._costs, deadlines, parts.clock)
         self._republisher = parts.republisher(
-            self._uri, self._name, lambda message: engine.settle(message, Outcome.REPUBLISHED), self._prepare
+            self._uri, self._name, lambda message: _republished(engine, message), self._prepare
         )
         self._pool = parts.pool(engine, self._handler, self._count, self._batch, self._failed)
         self._conductor = parts.conductor(
@@ -266,7 +266,11 @@ class Consumer:
             if message.settled:
                 log.warning("event=failed_after_settling queue=%r error=%r", message.queue, error)
             elif message._link.alive:
-                self._fail(engine, message, error)
+                try:
+                    self._fail(engine, message, error)
+                except Exception:  # whatever it is, the worker goes on, and the message is not lost
+                    log.exception("event=failing_failed queue=%r", message.queue)
+                    engine.settle(message, Outcome.REQUEUED)
 
     def _fail(self, engine: Engine, message: Message, error: BaseException) -> None:
         queue, failures = message.queue, message.tries + 1
@@ -331,6 +335,11 @@ class Consumer:
         if queue not in names:
             raise ConfigError("queue", queue, f"one of {', '.join(map(repr, names))}")
         return queue
+
+
+def _republished(engine: Engine, message: Message) -> None:
+    engine.settle(message, Outcome.REPUBLISHED)
+    engine.nudge.set()
 
 
 def _redelivered(raw: Any) -> bool:

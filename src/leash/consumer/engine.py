@@ -207,10 +207,9 @@ class Engine:
             link = raw[6]
             if link.alive:
                 link.ledger.ack(raw[0])
-        for lane, messages, _ in dispatches:
-            link = messages[0][6]
+        for link in dict.fromkeys([dispatch.messages[0][6] for dispatch in dispatches]):
             if link.alive:
-                self._ack_due(link, lane)
+                self._ack_due(link, link.queue)
 
     def _ack_due(self, link: Link, lane: str) -> None:
         """Acks wait for each other for as long as the lane's window allows for it."""
@@ -231,7 +230,6 @@ class Engine:
             message._outcome = outcome
             self.counts[link.queue][outcome.value] += 1
             self._ack_due(link, link.queue)
-        self.nudge.set()
         return True
 
     def give_back(self, raws: list[Raw]) -> None:

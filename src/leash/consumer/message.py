@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from leash.amqp.properties import Properties, decode_properties
 from leash.consumer.settle import Outcome
+from leash.errors import ProtocolError
 
 if TYPE_CHECKING:
     from leash.consumer.link import Link
@@ -60,9 +61,16 @@ class Message:
 
     def _restore(self) -> None:
         """A retried copy came by way of its retry queue: show where it was published first."""
-        headers = self.headers
+        headers = self._known_headers()
         self.exchange = str(headers.get(EXCHANGE, self.exchange))
         self.routing_key = str(headers.get(ROUTING_KEY, self.routing_key))
+
+    def _known_headers(self) -> Mapping[str, Any]:
+        """Malformed properties are for the handler to stumble over, not for us."""
+        try:
+            return self.headers
+        except ProtocolError:
+            return {}
 
     @property
     def queue(self) -> str:
@@ -82,7 +90,7 @@ class Message:
         """How often it failed before."""
         if _TRIED not in self._raw_properties:
             return self.failures
-        tries = self.headers.get(TRIES)
+        tries = self._known_headers().get(TRIES)
         return self.failures + (tries if isinstance(tries, int) else 0)
 
     @property

@@ -8,25 +8,45 @@ own: an alarm that blocks publishers holds up the messages that failed, and no o
 
 from __future__ import annotations
 
+import copy
 import logging
 import queue
+import struct
 import threading
 import traceback
 from collections.abc import Callable
+from typing import Any
 
-from leash.amqp import Outgoing, Publisher, connect, with_headers
+from leash.amqp import (
+    Outgoing,
+    Properties,
+    Publisher,
+    connect,
+    decode_properties,
+    encode_properties,
+    with_headers,
+)
 from leash.amqp.connection import Connection
 from leash.amqp.topology import declare_queue, state
 from leash.amqp.uri import Uri
 from leash.consumer.message import EXCHANGE, ROUTING_KEY, TRIES, Message
 from leash.consumer.settings import OnExhausted, Queue, Retry
-from leash.errors import AccessRefused, AmqpError, ConfigError, PreconditionFailed, Rejected, Unroutable
+from leash.errors import (
+    AccessRefused,
+    AmqpError,
+    ConfigError,
+    PreconditionFailed,
+    ProtocolError,
+    Rejected,
+    Unroutable,
+)
 
 log = logging.getLogger("leash.consumer")
 
 ERROR, TRACE, FROM = "x-leash-error", "x-leash-traceback", "x-leash-queue"
 _TRACE_MOST = 4000  # a header must fit into one frame with all the others
 _BACKOFF = (0.1, 5.0)
+_EXPIRATION, _USER_ID = 0x0100, 0x10  # the property flags
 
 
 def retry_queue(name: str, wait: int) -> str:
@@ -230,6 +250,22 @@ def _copy(message: Message, target: str, more: dict[str, object]) -> Outgoing:
         TRIES: message.tries + 1,
         EXCHANGE: message.exchange,
         ROUTING_KEY: message.routing_key,
+        "CC": None,  # it would send copies to all those queues again
         **more,
     }
-    return Outgoing(message.body, "", target, with_headers(message._raw_properties, headers), mandatory=True)
+    return Outgoing(message.body, "", target, _properties(message._raw_properties, headers), mandatory=True)
+
+
+def _properties(raw: bytes, headers: dict[str, object]) -> bytes:
+    """The message's own, but for what would make the broker refuse the copy (the publisher's name) or drop it
+    from the queue that it is to wait in (a time to live).
+    """
+    try:
+        if raw[0] << 8 & _EXPIRATION or raw[1] & _USER_ID:
+            found = copy.copy(decode_properties(raw))
+            found.expiration = found.user_id = None
+            raw = encode_properties(found)
+        return with_headers(raw, headers)
+    except (ProtocolError, ValueError, IndexError, struct.error):  # malformed as it came: save the body
+        kept: Any = {name: value for name, value in headers.items() if value is not None}
+        return encode_properties(Properties(headers=kept, delivery_mode=2))

@@ -6,6 +6,7 @@ Each takes a batch of work, runs it message by message, and brings it back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -171,7 +172,8 @@ class AsyncPool(Pool):
         """There may be work. Called under the engine's lock, by any thread."""
         if not self._told and self._loop is not None:
             self._told = True
-            self._loop.call_soon_threadsafe(self._wake)
+            with contextlib.suppress(RuntimeError):  # the loop has just ended, and nobody waits any more
+                self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
         self._told = False
