@@ -20,7 +20,7 @@ def write(
     done: Sequence[tuple[float, int]],
     counted: Mapping[str, int],
 ) -> None:
-    """`shares` in percent and `done` (time, rows so far) after each batch; `counted` is what is in Parquet."""
+    """`shares` in percent and `done` (time, rows so far) after each batch; `counted`: rows in Parquet."""
     drawn = [_over_time(quanta, shares), _at_the_end(quanta, counted), _rate(rate, done)]
     places = "".join(figure(plot) for plot in drawn)
     heading = f"<h2>{sum(counted.values()):,} rows from {len(quanta)} queues</h2>"

@@ -14,6 +14,7 @@ from leash.amqp.topology import declare_queue
 from leash.amqp.uri import parse
 from leash.amqp.wire import Outgoing
 from leash.errors import LeashError
+from leash.lab.clock import SECOND
 from leash.management import Management
 
 
@@ -53,6 +54,22 @@ def wait_for(ready: Callable[[], bool], seconds: float, what: str) -> None:
         if time.monotonic() > end:
             raise Timeout(f"{what} took more than {seconds:g} s")
         time.sleep(0.02)
+
+
+class Server:
+    """One worker whose work takes `seconds`: a sleep that lasts too long is taken off the next one.
+
+    As an ideal server would, it begins with a message when it has come and the one before is done.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._work = round(seconds * SECOND)
+        self._free = 0
+
+    def serve(self, arrived: int) -> None:
+        """Work on a message that came at `arrived`, in ns of the monotonic clock."""
+        self._free = max(self._free, arrived) + self._work
+        time.sleep(max(0, self._free - time.monotonic_ns()) / SECOND)
 
 
 class Enough:

@@ -11,7 +11,7 @@ from leash.consumer import Consumer, Message, Queue
 from leash.lab import codel
 from leash.lab.clock import SECOND
 from leash.lab.figures import Progress, Run
-from leash.lab.live import fill, plain
+from leash.lab.live import Server, fill, plain
 from leash.lab.live_seeds import NackingClient
 from leash.lab.proxy import slow
 
@@ -30,14 +30,15 @@ class Observed:
         self.consumer = Consumer(uri, [Queue(queue, window=window or "auto")], drain=1.0)
         self.consumer.handler(self._handle)
         self._seconds = work / 1000
+        self._server = Server(self._seconds)
 
     def _handle(self, message: Message) -> None:
         begin, wait = time.monotonic_ns(), message.age
-        time.sleep(self._seconds)
+        self._server.serve(begin - round(wait * SECOND))
         self.starts.append((begin, wait))
 
     def busy_and_wait(self, since: int, until: int) -> tuple[float, float]:
-        """Percent and ms. Work is what it was asked to be: a sleep that lasts too long is no work."""
+        """Percent and ms."""
         seen = [wait for begin, wait in self.starts if since <= begin < until]
         busy = 100 * len(seen) * self._seconds * SECOND / (until - since)
         return busy, 1000 * sum(seen) / max(1, len(seen))

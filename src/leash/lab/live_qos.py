@@ -12,6 +12,7 @@ from leash.consumer import Consumer, Message
 from leash.lab import qos
 from leash.lab.clock import SECOND
 from leash.lab.figures import Progress, Run
+from leash.lab.live import Server
 from leash.lab.live_seeds import SharedThreads
 
 
@@ -43,8 +44,10 @@ def _autopilot(run: Run, uri: str, progress: Progress) -> None:
     fast, slow = Consumer(uri, ["autopilot"]), Consumer(uri, ["autopilot"], drain=2.0)
 
     def work(name: str, seconds: float) -> Callable[[Message], None]:
-        def handle(_: Message) -> None:
-            time.sleep(seconds)
+        server = Server(seconds)
+
+        def handle(message: Message) -> None:
+            server.serve(time.monotonic_ns() - round(message.age * SECOND))
             done[name] += 1
 
         return handle

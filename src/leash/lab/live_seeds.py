@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from leash.amqp import Channel, Connection
 from leash.amqp.wire import Deliveries
 from leash.lab.clock import SECOND
+from leash.lab.live import Server
 from leash.policies.codel import CoDel
 
 
@@ -56,7 +57,7 @@ class NackingClient:
         self.nacks = self.served = 0
         self._codel = CoDel(min(target, interval), interval)
         self._codel.target = target  # as published: the interval is below the target
-        self._service = service
+        self._server = Server(service)
         self._channel = channel
         self._buffer: deque[tuple[int, int]] = deque()
         self._more = threading.Semaphore(0)
@@ -82,7 +83,7 @@ class NackingClient:
                 self._channel.nack(tag)
                 continue
             self.served += 1
-            time.sleep(self._service)
+            self._server.serve(arrived)
             self._channel.ack(tag)
 
     def stop(self) -> None:
