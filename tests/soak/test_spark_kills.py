@@ -63,6 +63,7 @@ def test_nothing_is_lost_and_nothing_doubled_over_forty_random_kills(
 ) -> None:
     chance = random.Random(SEED)
     declare(uri, kind=kind)
+    time.sleep(3)  # until then a killed broker forgets even a durable queue
     given = options(uri, tmp_path / "staging", maxRecordsPerTrigger=500, maxRecordsPerPartition=50)
     given |= {"deduplication": dedup}
     feed = Feed(uri)

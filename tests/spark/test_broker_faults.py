@@ -25,7 +25,7 @@ KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_a_power_cut_right_after_an_ack_brings_copies_that_are_flagged_or_dropped(
     broker: Broker, uri: str, tmp_path: Path, dedup: str
 ) -> None:
-    declare(uri)
+    _declare_for_good(uri)
     sent = publish(uri, 2000)
     query = Query(options(uri, tmp_path, maxRecordsPerTrigger=1000, deduplication=dedup))
     rows = query.batch() or []
@@ -41,6 +41,19 @@ def test_a_power_cut_right_after_an_ack_brings_copies_that_are_flagged_or_droppe
     if dedup == "messageId":
         assert sorted(values(rows)) == sent
     assert ready(uri, expect=0) == 0
+
+
+def test_a_batch_whose_acks_may_have_died_with_the_broker_is_remembered_for_the_whole_window(
+    broker: Broker, uri: str, tmp_path: Path
+) -> None:
+    _declare_for_good(uri)
+    publish(uri, 20)
+    query = Query(options(uri, tmp_path, maxRecordsPerTrigger=10, deduplication="messageId"))
+    assert len(query.batch() or []) == 10
+    broker.kill()
+    broker.start()
+    _until_planned(query)
+    assert [seen.kept for seen in query.last.seen or ()] == [True]
 
 
 @KINDS
@@ -86,6 +99,12 @@ def test_a_sink_waits_for_an_alarm_to_end_and_then_says_what_holds_it_up(broker:
     finally:
         broker.ctl("set_vm_memory_high_watermark", "0.4")
     assert sink.publish(settings, iter([batch]), "job-0").rows == 10
+
+
+def _declare_for_good(uri: str) -> None:
+    """The broker writes a new queue's own record with a delay; killed at once, it forgets the queue."""
+    declare(uri)
+    time.sleep(3)
 
 
 def _until_planned(query: Query) -> None:

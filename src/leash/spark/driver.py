@@ -153,11 +153,7 @@ class Driver:
         if start.seq > 0:
             with ThreadPoolExecutor(_PARALLEL) as pool:
                 settled = run.settle(self._files, start, pool.map)
-        results = [
-            ((split.queue, split.grant), seal)
-            for split, seal in zip(settled.splits, settled.seals, strict=True)
-            if not split.adopted
-        ]
+        results = [((split.queue, split.grant), seal) for split, seal in settled.pairs() if not split.adopted]
         planner.settle(results, now, self._took(planner, start, now))
         if self._targets is not None and self._aimed != start.folder:
             self._aimed = start.folder
@@ -242,12 +238,14 @@ class Driver:
         )
 
     def _remember(self, start: Plan, settled: Settled, more: list[Seen]) -> tuple[Seen, ...]:
-        now = self._clock()
-        rows = sum(
-            seal.rows for split, seal in zip(settled.splits, settled.seals, strict=True) if not split.adopted
-        )
-        new = [Seen(start.folder, now, rows, kept=not settled.acked)] if rows else []
         self._connection()
+        now = self._clock()
+        new = []
+        rows = sum(seal.rows for split, seal in settled.pairs() if not split.adopted)
+        if rows:
+            # A break since the batch was planned may have come right after its acks.
+            broken = self._unbroken_since > start.state.get("planned_at", 0)
+            new.append(Seen(start.folder, now, rows, kept=broken or not settled.acked))
         kept, overflow = remember(
             start.seen or (),
             [*new, *more],

@@ -14,7 +14,7 @@ def of(start: Plan, settled: Settled, plan: Plan) -> dict[str, Any]:
     Shares are of the rows that came, not of those that were granted.
     """
     queues: dict[str, dict[str, Any]] = {}
-    for split, seal in zip(settled.splits, settled.seals, strict=True):
+    for split, seal in settled.pairs():
         entry = queues.setdefault(
             seal.queue or split.queue, {"granted": 0, "rows": 0, "bytes": 0, "redelivered": 0, "dropped": 0}
         )

@@ -31,6 +31,9 @@ class Settled:
     seals: tuple[Seal, ...]
     acked: bool
 
+    def pairs(self) -> Iterable[tuple[Split, Seal]]:
+        return zip(self.splits, self.seals, strict=True)
+
 
 def begin(files: Files, run: str) -> None:
     """Make a new run's fence. Never for a run that has begun: a wiped folder must stay recognisable."""
