@@ -46,3 +46,11 @@ def test_the_simulator_example_in_the_documentation_runs(capsys: pytest.CaptureF
     (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     exec(compile(example, "docs/lab.md", "exec"), {})  # noqa: S102
     assert "'gold': " in capsys.readouterr().out
+
+
+def test_the_what_if_example_shows_what_a_quantum_buys(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[2] / "examples" / "what_if.py"
+    exec(compile(path.read_text(), str(path), "exec"), {})  # noqa: S102
+    times = [int(number) for number in re.findall(r"take (\d+) ms", capsys.readouterr().out)]
+    assert len(times) == 3
+    assert times[2] < times[1] < times[0]
