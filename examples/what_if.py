@@ -24,6 +24,4 @@ def quiet_latency(quantum: int) -> float:
 
 
 for quantum in (1, 2, 4):
-    print(
-        f"quantum {quantum}: the quiet tenant waits {quiet_latency(quantum):.1f} ms from publishing to done"
-    )
+    print(f"quantum {quantum}: the quiet tenant's messages take {quiet_latency(quantum):.0f} ms")
