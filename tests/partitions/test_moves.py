@@ -149,7 +149,7 @@ def test_what_consumers_pass_is_remembered(uri: str, connection: Connection) -> 
     FOUR.declare(uri)
     with Publisher(connection) as publisher:
         memory.passed(publisher, "orders", 3, "orders.1")
-    assert memory.recall(connection, "orders").passed == {(3, "orders.1")}
+    assert memory.recall(connection, "orders").passed == {(3, "orders.1"): None}
 
 
 def test_control_messages_are_told_from_users_messages() -> None:

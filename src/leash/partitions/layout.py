@@ -75,7 +75,7 @@ class Layout:
         return HashRing([(self.slot(slot), 1) for slot in self.order], self.by, self.version)
 
     @property
-    def _places(self) -> list[str]:
+    def places(self) -> list[str]:
         """The queue behind every binding of the ring."""
         return list(self.queues) if self.shape == "direct" else [self.owners[slot] for slot in self.order]
 
@@ -95,16 +95,16 @@ class Layout:
     def route(self, key: object) -> str:
         """The queue that a message with this key goes to."""
         ring = self.ring
-        return self._places[ring.queues.index(ring.route(key))]
+        return self.places[ring.queues.index(ring.route(key))]
 
     def route_many(self, keys: Any) -> NDArray[np.object_]:
         """The queue of every key of a list, a numpy array or an Arrow column."""
-        return np.array(self._places, np.object_).take(self.ring.indices(keys))
+        return np.array(self.places, np.object_).take(self.ring.indices(keys))
 
     def shares(self) -> dict[str, float]:
         """The part of all keys that each queue gets, exactly."""
         found = dict.fromkeys(self.queues, 0.0)
-        for queue, share in zip(self._places, self.ring.shares().values(), strict=True):
+        for queue, share in zip(self.places, self.ring.shares().values(), strict=True):
             found[queue] = found.get(queue, 0.0) + share
         return found
 
@@ -123,7 +123,7 @@ class Layout:
             mine, theirs = self.shares(), other.shares()
             found = [Move(a, b, x * y) for a, x in mine.items() for b, y in theirs.items()]
         else:
-            names = list(dict.fromkeys([*self._places, *other._places]))
+            names = list(dict.fromkeys([*self.places, *other.places]))
             code = self._codes(names) * len(names) + other._codes(names)
             pairs, counts = np.unique(code, return_counts=True)
             found = [
@@ -134,7 +134,7 @@ class Layout:
         return sorted(moves, key=lambda move: (-move.share, move.source, move.target))
 
     def _codes(self, names: list[str]) -> NDArray[np.int64]:
-        places = np.array([names.index(queue) for queue in self._places], np.int64)
+        places = np.array([names.index(queue) for queue in self.places], np.int64)
         return places.take(jump.owners(self.ring.weights))
 
     def restarted(self) -> Layout:

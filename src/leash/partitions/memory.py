@@ -40,13 +40,15 @@ _PATIENCE = 30.0
 
 Pass = tuple[int, str]
 """A queue has passed its marker of a move."""
+Batch = tuple[str, int]
+"""The Spark run and batch that passed it."""
 
 
 class Memory(NamedTuple):
     """All that was written down."""
 
     layout: Layout | None
-    passed: frozenset[Pass]
+    passed: dict[Pass, Batch | None]
 
 
 def stream(name: str) -> str:
@@ -61,7 +63,7 @@ def recall(connection: Connection, name: str) -> Memory:
         try:
             return _fold(_records(connection, name), connection.version)
         except NotFound:
-            return Memory(None, frozenset())
+            return Memory(None, {})
         except PreconditionFailed as error:
             raise TopologyError(
                 f"queue {stream(name)!r} exists and is no stream of ours: choose another name, or delete it"
@@ -93,15 +95,18 @@ def remember(publisher: Publisher, layout: Layout) -> Layout:
     return layout
 
 
-def passed(publisher: Publisher, name: str, move: int, queue: str) -> None:
+def passed(publisher: Publisher, name: str, move: int, queue: str, batch: Batch | None = None) -> None:
     """Write down that all of a queue that was before its marker is settled."""
-    _write(publisher, name, {"what": "passed", "move": move, "queue": queue})
+    _write(publisher, name, {"what": "passed", "move": move, "queue": queue, "batch": batch})
 
 
-def read_pass(body: bytes) -> Pass | None:
+def read_pass(body: bytes) -> tuple[Pass, Batch | None] | None:
     """The pass that a record tells of, if it does."""
     record = json.loads(body)
-    return (record["move"], record["queue"]) if record["what"] == "passed" else None
+    if record["what"] != "passed":
+        return None
+    batch = record["batch"]
+    return (record["move"], record["queue"]), None if batch is None else (batch[0], batch[1])
 
 
 @contextmanager
@@ -163,13 +168,13 @@ def _offsets(batch: Deliveries) -> list[int]:
 
 def _fold(records: list[bytes], version: tuple[int, ...]) -> Memory:
     layout: Layout | None = None
-    passes: list[Pass] = []
+    passes: dict[Pass, Batch | None] = {}
     for body in records:
         found = read_pass(body)
         if found is not None:
-            passes.append(found)
+            passes.setdefault(*found)  # the first counts: a copy of a marker says nothing new
             continue
         record = json.loads(body)
         if record["what"] == "layout":
             layout = Layout.from_json(record, version)
-    return Memory(layout, frozenset(passes))
+    return Memory(layout, passes)

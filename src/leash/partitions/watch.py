@@ -98,7 +98,7 @@ class Watch:
             for body in batch.bodies:
                 found = memory.read_pass(body)
                 if found is not None:
-                    self._passes[found] = None
+                    self._passes[found[0]] = None
                     continue
                 with suppress(LeashError):  # a newer Leash's record: keep to what we know
                     newest = Layout.from_json(json.loads(body), connection.version)

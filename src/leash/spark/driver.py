@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from leash.amqp import Connection, topology
@@ -18,6 +19,7 @@ from . import links, report, run, takeover
 from .files import open_files
 from .guard import Guard
 from .offsets import Plan, Seen, first_plan
+from .partitioned import Following
 from .plan import Planner, Targets, cut
 from .remember import remember, spent
 from .run import Settled
@@ -39,6 +41,7 @@ class Driver:
         self._clock = _clock()
         self._minted: Plan | None = None
         self._guard = Guard(settings)
+        self._following = None if settings.partitions is None else Following(settings.partitions)
         self._known: str | None = None
         self._moved: dict[str, Plan] = {}
         self._adopt: list[str] = []
@@ -67,6 +70,7 @@ class Driver:
     def latest(self, given: Plan, all_available: bool) -> Plan:
         """The plan of the next batch, or `given` itself when there is nothing to grant."""
         start = self._moved.get(given.run, given)
+        self._follow()
         if self._known != start.run:
             start = self._enter(start)
         self._refuse_async_progress(start)
@@ -87,6 +91,7 @@ class Driver:
         return plan
 
     def prepare_available_now(self) -> None:
+        self._follow()
         self._targets = Targets(links.patiently(self._ready))
         self._prepared_at = time.time_ns()
 
@@ -106,6 +111,20 @@ class Driver:
         if self._link is not None:
             with suppress(AmqpError):
                 self._link.close()
+
+    # --- partitions ---
+
+    def _follow(self) -> None:
+        """The queues of partitions, as they are now."""
+        if self._following is None:
+            return
+        queues = links.patiently(lambda: self._following.queues(self._connection()))  # type: ignore[union-attr]
+        if queues != self._settings.queues:
+            self._settings = replace(self._settings, queues=queues)
+            self._guard = Guard(self._settings)
+            self._settled = None
+            if self._known is not None:
+                links.patiently(lambda: self._guard.check(self._connection()))
 
     # --- start-up ---
 
@@ -155,6 +174,8 @@ class Driver:
                 settled = run.settle(self._files, start, pool.map)
         results = [((split.queue, split.grant), seal) for split, seal in settled.pairs() if not split.adopted]
         planner.settle(results, now, self._took(planner, start, now))
+        if self._following is not None:
+            self._following.settle(results)
         if self._targets is not None and self._aimed != start.folder:
             self._aimed = start.folder
             fresh = [(name, seal.rows) for (name, _), seal in results if seal.at >= self._prepared_at]
@@ -214,7 +235,7 @@ class Driver:
         self, planner: Planner, targets: Targets, all_available: bool
     ) -> dict[str, int]:
         """Returning nothing would end the query, so wait for tokens here."""
-        left = targets.left()
+        left = self._passable(targets.left())
         if not left:
             return {}
         while pause := planner.wait(left, self._clock()):
@@ -282,7 +303,14 @@ class Driver:
             ready[queue.name] = state.ready
         channel.close()
         self._depths = ready
-        return ready
+        return self._passable(ready)
+
+    def _passable(self, ready: dict[str, int]) -> dict[str, int]:
+        """Without the queues whose next message is a gate that is closed."""
+        if self._following is None:
+            return ready
+        held = self._following.held(self._connection())
+        return {queue: count for queue, count in ready.items() if queue not in held}
 
 
 def _clock() -> Callable[[], int]:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 def bucket(col: Column | str, n: int) -> Column:
     """The bucket among n of every routing key of a string or binary column."""
-    from pyspark.sql.pandas.functions import arrow_udf
-
     from leash.policies.ring import buckets
 
     buckets([], n)  # a bad n is said now, not by an executor
@@ -29,8 +27,7 @@ def bucket(col: Column | str, n: int) -> Column:
     def compute(keys: pa.Array) -> pa.Array:
         return pa.array(buckets(keys, n))
 
-    result: Column = arrow_udf(compute, "int")(col)
-    return result
+    return _column(compute, "int", col)
 
 
 def route(col: Column | str, ring: HashRing | Layout) -> Column:
@@ -39,8 +36,6 @@ def route(col: Column | str, ring: HashRing | Layout) -> Column:
     Keys by routing key, message id or correlation id are strings or binaries; by header, what the header
     holds; by timestamp, timestamps or whole seconds. Null is a missing header or property.
     """
-    from pyspark.sql.pandas.functions import arrow_udf
-
     hashing, queues = _taken_apart(ring)
 
     def compute(keys: pa.Array) -> pa.Array:
@@ -48,7 +43,14 @@ def route(col: Column | str, ring: HashRing | Layout) -> Column:
             keys = keys.cast(pa.timestamp("s", keys.type.tz), safe=False).cast(pa.int64())
         return pa.array(queues, pa.string()).take(pa.array(hashing.indices(keys)))
 
-    result: Column = arrow_udf(compute, "string")(col)
+    return _column(compute, "string", col)
+
+
+def _column(compute: Any, kind: str, col: Column | str) -> Column:
+    from pyspark.sql import functions
+
+    # PySpark's own types leave this function out.
+    result: Column = functions.arrow_udf(compute, kind)(col)  # type: ignore[attr-defined]
     return result
 
 

@@ -80,6 +80,9 @@ TABLE: tuple[Option, ...] = (
            '`burst` and '
            '`tier` per queue: `{"gold": {"quantum": 10, "tier": 0}, "free": {"rate": 50}}`. Tier 0 goes '
            'first.'),
+    Option("partitions", (SOURCE, SINK), _text, None, "the name of partitions that `leash ring` made",
+           "Read all queues of a partitioned topology, each in order, through resizes too (implies "
+           "`ordered`); or publish to it, by key."),
     Option("maxRecordsPerTrigger", (SOURCE,), units.count, None, _COUNT,
            "At most this many messages in a batch.", alias="maxOffsetsPerTrigger"),
     Option("maxBytesPerTrigger", (SOURCE,), units.size, None, _SIZE,

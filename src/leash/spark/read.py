@@ -12,6 +12,7 @@ from .attempt import sealed
 from .chunks import read_chunks
 from .files import open_files
 from .offsets import Split
+from .partitioned import PartitionTaker
 from .rows import project
 from .settings import SourceSettings
 from .taking import QueueTaker
@@ -27,7 +28,10 @@ def read_split(split: Split, settings: SourceSettings, columns: pa.Schema) -> It
 
     def taker(split: Split) -> QueueTaker:
         link = links.connection(settings.broker, "read")
-        return QueueTaker(link, split.queue, settings.poll_timeout / SECOND, split.ordered, split.exclusive)
+        pause = settings.poll_timeout / SECOND
+        if settings.partitions is not None:
+            return PartitionTaker(link, split, pause, settings.partitions)
+        return QueueTaker(link, split.queue, pause, split.ordered, split.exclusive)
 
     # An exclusive consumer of a lost executor stays until the broker misses its heartbeats.
     wait_for = (AccessRefused,) if split.exclusive else ()

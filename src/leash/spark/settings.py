@@ -37,6 +37,8 @@ class SourceSettings:
 
     broker: Broker
     queues: tuple[QueueSpec, ...]
+    """Those of `partitions` are looked up by the driver, and change when they are resized."""
+    partitions: str | None
     max_records_per_trigger: int | None
     max_bytes_per_trigger: int | None
     min_records_per_trigger: int | None
@@ -77,7 +79,12 @@ class SinkSettings:
 
 def source_settings(given: Mapping[str, str]) -> SourceSettings:
     values = options.parse(options.SOURCE, given)
-    values["queues"] = parse_queues(values.pop("queue"), values["queues"])
+    if values["partitions"] is None:
+        values["queues"] = parse_queues(values.pop("queue"), values["queues"])
+    elif values.pop("queue") is not None or values["queues"] is not None:
+        raise ConfigError("partitions", values["partitions"], "set partitions, or queue, or queues")
+    else:
+        values["queues"], values["ordered"] = (), True
     if values["staging_location"] is None:
         raise ConfigError(
             "stagingLocation",
@@ -111,6 +118,11 @@ def browse_settings(given: Mapping[str, str]) -> BrowseSettings:
 
 def sink_settings(given: Mapping[str, str]) -> SinkSettings:
     values = options.parse(options.SINK, given)
+    partitions = values.pop("partitions")
+    if partitions is not None:
+        if values["exchange"] is not None:
+            raise ConfigError("partitions", partitions, "set partitions or exchange: it names the exchange")
+        values["exchange"] = partitions
     return SinkSettings(broker=_broker(values), **values)
 
 
