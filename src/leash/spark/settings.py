@@ -71,6 +71,8 @@ class BrowseSettings:
 class SinkSettings:
     broker: Broker
     exchange: str | None
+    """That of `partitions`, where those are named."""
+    partitions: str | None
     routing_key: str | None
     mandatory: bool
     confirm_timeout: int
@@ -118,7 +120,7 @@ def browse_settings(given: Mapping[str, str]) -> BrowseSettings:
 
 def sink_settings(given: Mapping[str, str]) -> SinkSettings:
     values = options.parse(options.SINK, given)
-    partitions = values.pop("partitions")
+    partitions = values["partitions"]
     if partitions is not None:
         if values["exchange"] is not None:
             raise ConfigError("partitions", partitions, "set partitions or exchange: it names the exchange")
