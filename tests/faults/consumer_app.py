@@ -31,16 +31,16 @@ def run(uri: str, out: int) -> None:
         Queue("ordered", ordered=True),
         Queue("ordered-quorum", ordered=True, kind="quorum"),
     ]
-    consumer = Consumer(uri, queues, workers=4, retry=Retry(tries=3, delay=0.2), drain=1.0)
+    consumer = Consumer(uri, queues, workers=4, retry=Retry(tries=3, delay=0.1), drain=1.0)
 
     @consumer.handler
     def work(message: Message) -> None:
         number = int(message.body)
         line = f"{message.queue} {number} {int(message.redelivered)} {message.tries}\n"
         os.write(out, line.encode())  # one write, so lines of several processes do not mix
-        if number % 61 == 7 and not message.redelivered and not message.tries:
+        if number % 101 == 7 and not message.redelivered and not message.tries:
             time.sleep(3)  # hangs for longer than a drain takes
-        elif number % 13 == 5 and not message.tries:
+        elif number % 23 == 5 and not message.tries:
             raise ValueError("the first try of these fails")
         elif number % 97 == 11:
             raise ValueError("these never work")

@@ -90,8 +90,8 @@ class World:
             try:
                 with connect(self.uri) as connection, Publisher(connection, timeout=5) as publisher:
                     while not self._stop.wait(0.05):
-                        batch = range(number, number + 5)
-                        number += 5
+                        batch = range(number, number + 2)
+                        number += 2
                         publisher.publish(
                             Outgoing(str(each).encode(), "", name, properties)
                             for name in QUEUES
@@ -162,7 +162,7 @@ class World:
     def _all_settled(self) -> bool:
         """Nothing ready or unacked: the management plugin knows, AMQP does not."""
         with connect(self.uri) as connection, connection.channel() as channel:
-            waiting = [f"leash.retry.{name}.200" for name in ("classic", "quorum")]
+            waiting = [f"leash.retry.{name}.100" for name in ("classic", "quorum")]
             if any(state(channel, name).ready for name in [*KEPT, *waiting]):
                 return False
         listed = self.broker.ctl("-q", "list_queues", "-p", connection.uri.vhost, "name", "messages")
