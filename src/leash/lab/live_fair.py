@@ -52,7 +52,7 @@ def _small_windows(run: Run, uri: str) -> None:
     proxy, far = slow(uri, fair.SLOW_WIRE / 1e9)
     with proxy, connect(far, name="lab") as connection:
         loop = SlotLoop(connection, fair.NAMES, fair.QUANTA, fair.SMALL)
-        loop.run(STARVED, fair.PUBLISHED_SERVICE / 1e9)
+        loop.run(STARVED, fair.SLOW_SERVICE / 1e9)
         run.values["small window, as published: p0's gain"] = fair.deviation(loop.served)[0]
         run.series["starved"] = fair.deviation(loop.served)
     fill(uri, {name: plain(name, 40 * quantum) for name, quantum in _lanes()})

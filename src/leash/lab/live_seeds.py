@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from leash.amqp import Channel, Connection
 from leash.amqp.wire import Deliveries
-from leash.lab.clock import SECOND
 from leash.lab.live import Server
 from leash.policies.codel import CoDel
 
@@ -99,7 +98,7 @@ class SlotLoop:
     ) -> None:
         self.served = [0] * len(queues)
         self._quanta = quanta
-        self._buffers: list[deque[int]] = [deque() for _ in queues]
+        self._buffers: list[deque[tuple[int, int]]] = [deque() for _ in queues]
         self._channels = [connection.channel() for _ in queues]
         for channel, queue, buffer in zip(self._channels, queues, self._buffers, strict=True):
             channel.qos(window)
@@ -108,27 +107,27 @@ class SlotLoop:
     def run(self, total: int, service: float) -> None:
         """Serve so many, each for `service` seconds."""
         deficits = [0] * len(self._buffers)
+        server = Server(service)
         left = total
         while left > 0:
             for slot, buffer in enumerate(self._buffers):
                 deficits[slot] += self._quanta[slot]
                 while buffer and deficits[slot] >= 1:
-                    tag = buffer.popleft()
+                    tag, arrived = buffer.popleft()
                     deficits[slot] -= 1
-                    spin(service)
+                    server.serve(arrived)
                     self._channels[slot].ack(tag)
                     self.served[slot] += 1
                     left -= 1
                 if not buffer:
                     deficits[slot] = 0
+            if not any(self._buffers):
+                time.sleep(0.001)
 
 
-def _into(buffer: deque[int]) -> Callable[[Deliveries], None]:
-    return lambda batch: buffer.extend(batch.tags)
+def _into(buffer: deque[tuple[int, int]]) -> Callable[[Deliveries], None]:
+    def deliver(batch: Deliveries) -> None:
+        now = time.monotonic_ns()
+        buffer.extend((tag, now) for tag in batch.tags)
 
-
-def spin(seconds: float) -> None:
-    """Sleeps of less than a millisecond are not to be had; the reader gets its turn all the same."""
-    end = time.monotonic_ns() + round(seconds * SECOND)
-    while time.monotonic_ns() < end:
-        time.sleep(0)
+    return deliver

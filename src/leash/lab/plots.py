@@ -100,7 +100,7 @@ def _deviations(result: Result) -> Plot:
     data.append(_line(label, ALERT, fair.NAMES, run.series["starved"], mode="lines+markers"))
     return _plot(
         "How far each share is off",
-        f"The red line is the published loop, made to run with a window of {fair.SMALL} and 10 ms each way: "
+        f"The red line is the published loop, made to run with a window of {fair.SMALL} and 40 ms each way: "
         "queues with larger quanta run dry here and lose their turn, and the others gain what p0 gained in "
         "the published table.",
         data,
