@@ -82,13 +82,13 @@ def test_a_worker_that_is_100_times_slower_does_not_slow_down_the_other(channel:
         if not slow:
             slow.append(me)
         begin = time.monotonic()
-        time.sleep(0.5 if me == slow[0] else 0.005)
+        time.sleep(2.0 if me == slow[0] else 0.02)
         now = time.monotonic()
         took.setdefault(me, []).append(now - begin)
         done.append((now, me))
 
     with running(consumer):
-        time.sleep(1.5)
+        time.sleep(2.5)
         begin = time.monotonic()
         time.sleep(4)
         end = time.monotonic()
