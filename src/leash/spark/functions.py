@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from leash.errors import ConfigError
@@ -36,14 +37,22 @@ def route(col: Column | str, ring: HashRing | Layout) -> Column:
     Keys by routing key, message id or correlation id are strings or binaries; by header, what the header
     holds; by timestamp, timestamps or whole seconds. Null is a missing header or property.
     """
+    from pyspark.sql.functions import array, get, lit
+
     hashing, queues = _taken_apart(ring)
+    names = list(dict.fromkeys(queues))
+    places = np.array(
+        [names.index(queue) for queue in queues], np.int16 if len(names) < 1 << 15 else np.int32
+    )
 
     def compute(keys: pa.Array) -> pa.Array:
         if pa.types.is_timestamp(keys.type):
             keys = keys.cast(pa.timestamp("s", keys.type.tz), safe=False).cast(pa.int64())
-        return pa.array(queues, pa.string()).take(pa.array(hashing.indices(keys)))
+        return pa.array(places.take(hashing.indices(keys)))
 
-    return _column(compute, "string", col)
+    # Numbers come back from Python, and Spark itself makes names of them: strings would take twice as long.
+    kind = "smallint" if places.dtype == np.int16 else "int"
+    return get(array(*map(lit, names)), _column(compute, kind, col))
 
 
 def _column(compute: Any, kind: str, col: Column | str) -> Column:
