@@ -12,17 +12,16 @@ from itertools import repeat
 from typing import Any, Literal
 
 from leash.errors import ConfigError
-from leash.flow.decisions import Decision, Dispatch, Probe, SetWindow, Shed
-from leash.flow.lane import BUSY, MS, PAUSED, THROTTLED, WAITING, Lane, LaneState
-from leash.flow.picking import Grant, grants
-from leash.flow.shedding import Entry, judge, judge_dropping, return_excess
+from leash.flow.decisions import Decision, Dispatch, Probe, Shed
+from leash.flow.lane import BUSY, MS, PAUSED, WAITING, Lane, LaneState
+from leash.flow.leaving import leave_in_turn
+from leash.flow.picking import grants
 from leash.flow.sidelines import HOLD_LEAST, Sidelines
 from leash.flow.watch import Watch
-from leash.policies.codel import target_in_force
+from leash.flow.windows import share_credit
 from leash.policies.exact import Number, whole
 from leash.policies.fair import DeficitRoundRobin, Ticket
 from leash.policies.tokens import TokenBucket
-from leash.policies.window import Change
 
 BATCH_TIME = 500_000
 BATCH_MOST = 64
@@ -71,7 +70,7 @@ class Flow:
         self.now = 0
         self.buffered = 0
         self._ticked: int | None = None
-        self._share_credit()
+        share_credit(self)
 
     # --- what happened ---
 
@@ -206,43 +205,14 @@ class Flow:
         limit = self.batch if most is None else most
         if self.total is not None:
             limit = min(limit, self.total.available(now))
-        out: list[Dispatch] = []
         if not self.buffered:
             self.sidelines.hold(now)
-            return out
+            return []
         found = grants(self, now, limit, BATCH_TIME if most is None else None)
-        if len(found) == 1:
-            lane, count, estimate = found[0]
-            messages = self._leave(now, lane, count, estimate, since)
-            if messages:
-                out.append(Dispatch(lane.name, messages, estimate))
-        elif found:
-            self._leave_in_turn(now, found, since, out)
+        out = leave_in_turn(self, now, found, since)
         if self.total is not None and out:
             self.total.take(now, sum([len(dispatch.messages) for dispatch in out]))
         return out
-
-    def _leave_in_turn(self, now: int, found: list[Grant], since: int | None, out: list[Dispatch]) -> None:
-        """A lane's policies are told once of all its turns; the messages go out turn by turn."""
-        counts: dict[LaneState, list[int]] = {}
-        for lane, count, estimate in found:
-            sums = counts.get(lane)
-            if sums is None:
-                counts[lane] = [count, estimate]
-            else:
-                sums[0] += count
-                sums[1] += estimate
-        left: dict[LaneState, list[Any]] = {}
-        for lane, (count, estimate) in counts.items():
-            left[lane] = self._leave(now, lane, count, estimate, since)
-            since = None
-        at = dict.fromkeys(left, 0)
-        for lane, count, estimate in found:
-            begin = at[lane]
-            at[lane] = begin + count
-            messages = left[lane][begin : begin + count]
-            if messages:
-                out.append(Dispatch(lane.name, messages, estimate))
 
     @property
     def batch(self) -> int:
@@ -268,7 +238,7 @@ class Flow:
         if self._ticked is not None and now - self._ticked < TICK:
             return
         self._ticked = now
-        self._share_credit()
+        share_credit(self)
         self.watch.look()
         for lane in self.lanes.values():
             if lane.probe_after is None or now - lane.probe_after >= PROBE_EVERY:
@@ -331,67 +301,6 @@ class Flow:
             raise ConfigError("queue", name, f"one of {', '.join(map(repr, self.lanes))}")
         return self.lanes[name]
 
-    def _leave(self, now: int, lane: LaneState, count: int, estimate: int, since: int | None) -> list[Any]:
-        """Take messages out of a lane's buffer, and tell its policies."""
-        buffer = lane.buffer
-        pop = buffer.popleft
-        entries = [pop() for _ in range(count)]
-        self.buffered -= count
-        left = len(buffer)
-        if lane.bucket is not None:
-            lane.allowed = None
-            lane.bucket.take(now, count)
-            if lane.blocks & THROTTLED:
-                self.sidelines.throttle(now, lane)
-        if lane.shedder.mode != "drop":
-            judge(self, now, lane, entries, left)
-        else:
-            entries = judge_dropping(self, now, lane, entries)
-            if len(entries) < count:
-                estimate = self._refund(now, lane, count - len(entries), estimate, entries)
-        if not left and not lane.evidence:
-            lane.dries += 1
-            if lane.probe_after is not None and now >= lane.probe_after:
-                self.probe(now, lane, "it ran dry")
-        if not entries:
-            return entries
-        self._observe(now, lane, entries, since)
-        lane.in_work += len(entries)
-        lane.charged += estimate
-        lane.wait += (now - entries[0][1]) * len(entries)
-        return [entry[0] for entry in entries]
-
-    def _observe(self, now: int, lane: LaneState, entries: list[Entry], since: int | None) -> None:
-        window = lane.window
-        if window is None:
-            return
-        arrived, epoch = entries[0][1], window.epoch
-        fresh = len(entries) if entries[0][2] == epoch else sum(entry[2] == epoch for entry in entries)
-        if fresh:
-            lane.settling -= fresh
-            idle = 0
-            if since is not None and arrived > since and lane.fed is not None and lane.fed >= arrived:
-                lane.idled += now - since
-                if lane.idled >= lane.service:  # what one more credit would bring: less may be noise
-                    idle, lane.idled = lane.idled, 0
-            change = window.observe(now, len(lane.buffer), fresh, 1 if idle else 0, idle)
-            if change is not None:
-                self.set_window(lane, change)
-
-    def _refund(self, now: int, lane: LaneState, dropped: int, estimate: int, kept: list[Entry]) -> int:
-        """What was dropped costs nothing."""
-        if self.cost == "given":
-            cost = sum(entry[3] for entry in kept)
-        else:
-            cost = estimate * len(kept) // (len(kept) + dropped)
-        self.rounds.settle(Ticket(lane.name, estimate), cost, dry=False)
-        if lane.bucket is not None:
-            lane.bucket.refund(now, dropped)
-            self.sidelines.throttle(now, lane)
-        if lane.ordered and not kept:
-            self.sidelines.unblock(lane, BUSY)
-        return cost
-
     def _fire(self, now: int) -> None:
         doubtful, in_vain = self.sidelines.fire(now)
         for lane in doubtful:
@@ -414,43 +323,8 @@ class Flow:
         self.buffered -= count
         self.rounds.withdraw(lane.name, count)
 
-    # --- the window ---
-
-    def set_window(self, lane: LaneState, change: Change) -> None:
-        """Carry a change out; a smaller window may also give messages back."""
-        window = lane.window
-        assert window is not None
-        resume = None
-        if change.window < lane.credit:
-            on_their_way = -(-self.workers * (self.sidelines.round_trip or 0) // max(1, window.service or 1))
-            resume = min(change.window, on_their_way + 1)
-        excess = lane.in_work + len(lane.buffer) - change.window
-        lane.credit, lane.reason = change
-        lane.renewing = True
-        lane.settling = change.window + excess if excess > 0 else change.window
-        self.decisions.append(SetWindow(lane.name, *change, window.epoch, resume))
-        if excess > 0 and lane.shedder.mode in ("return", "drop"):
-            return_excess(self, lane, excess)
-
     def shed(self, lane: LaneState, message: Any, kind: Literal["return", "drop"], reason: str) -> None:
         self.decisions.append(Shed(lane.name, message, kind, reason))
-
-    def _share_credit(self) -> None:
-        """Tell the windows who competes and how long a round is, and CoDel what is waiting by design."""
-        active = [lane for lane in self.lanes.values() if lane.waiting]
-        quanta = sum(lane.quantum for lane in active)
-        round_time = 0
-        if len(active) > 1:
-            round_time = sum(lane.quantum * lane.service for lane in active) // self.workers
-        for lane in self.lanes.values():
-            wait = 0
-            if lane.window is not None:
-                lane.window.quanta = max(quanta, lane.quantum) if lane.waiting else quanta + lane.quantum
-                lane.window.round_time = round_time
-                wait = lane.window.designed_wait()
-            lane.codel.retarget(target_in_force(lane.spec.target, round_time, wait))
-            # A gap in the stream of messages comes round once in a round trip: look for longer than that.
-            lane.codel.interval = max(lane.codel.interval, 2 * (self.sidelines.round_trip or 0))
 
     def probe(self, now: int, lane: LaneState, reason: str) -> None:
         lane.probe_gap = lane.probe_gap or HOLD_LEAST

@@ -21,6 +21,9 @@ PAUSED, THROTTLED, BUSY, WAITING = 1, 2, 4, 8
 
 MOST_ACKS = 64
 
+Entry = tuple[Any, int, int, int, int]
+"""A buffered message, when it arrived, its window's epoch, its cost, and when it was born."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lane:
@@ -46,7 +49,7 @@ class Lane:
 
 
 class LaneState:
-    """A lane at work. `buffer` holds (message, arrived, epoch, cost, born)."""
+    """A lane at work."""
 
     __slots__ = (
         "allowed",
@@ -100,7 +103,7 @@ class LaneState:
         self.sole = sole = spec.sole or spec.ordered
         if sole and spec.window is None:
             raise ConfigError("window", spec.window, f"a number: {spec.name!r} keeps a fixed window")
-        self.buffer: deque[tuple[Any, int, int, int, int]] = deque()
+        self.buffer: deque[Entry] = deque()
         self.bucket = None if spec.rate is None else TokenBucket(spec.rate, spec.burst)
         self.codel = CoDel(spec.target, spec.interval)
         self.shedder = Shedder(

@@ -6,14 +6,13 @@ Messages that leave together do so at one instant, and a later one has waited le
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from leash.flow.lane import LaneState
+from leash.flow.lane import Entry, LaneState
+from leash.flow.windows import set_window
 
 if TYPE_CHECKING:
     from leash.flow.flow import Flow
-
-Entry = tuple[Any, int, int, int, int]
 
 
 def judge(flow: Flow, now: int, lane: LaneState, entries: list[Entry], left: int) -> None:
@@ -54,20 +53,6 @@ def judge_dropping(flow: Flow, now: int, lane: LaneState, entries: list[Entry]) 
     return kept
 
 
-def return_excess(flow: Flow, lane: LaneState, excess: int) -> None:
-    """Give back what is beyond the new window, the newest first, as far as the ladder allows."""
-    withdrawn = 0
-    while lane.buffer and withdrawn < excess:
-        message = lane.buffer[-1][0]
-        action = lane.shedder.decide(True, consumers=lane.consumers, redelivered=flow.redelivered(message))
-        if action.kind != "return":
-            break
-        lane.buffer.pop()
-        withdrawn += 1
-        flow.shed(lane, message, "return", action.reason)
-    flow.withdraw(lane, withdrawn)
-
-
 def _signal(flow: Flow, now: int, lane: LaneState) -> None:
     if lane.shedder.mode != "return":
         lane.shedder.decide(True)
@@ -75,4 +60,4 @@ def _signal(flow: Flow, now: int, lane: LaneState) -> None:
     if lane.shedder.mode != "observe" and lane.window is not None and lane.settling <= 0:
         change = lane.window.signal(now)
         if change is not None:
-            flow.set_window(lane, change)
+            set_window(flow, lane, change)

@@ -1,0 +1,98 @@
+"""Messages leave a buffer for a worker: tokens are taken, CoDel judges, the window is told.
+
+A lane's policies are told once of all the turns that it has in one batch; the messages go out turn by turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leash.flow.decisions import Dispatch
+from leash.flow.lane import BUSY, THROTTLED, Entry, LaneState
+from leash.flow.picking import Grant
+from leash.flow.shedding import judge, judge_dropping
+from leash.flow.windows import observe
+from leash.policies.rounds import Ticket
+
+if TYPE_CHECKING:
+    from leash.flow.flow import Flow
+
+
+def leave_in_turn(flow: Flow, now: int, found: list[Grant], since: int | None) -> list[Dispatch]:
+    """What to dispatch for these grants; the worker has been waiting since `since` if it has."""
+    counts: dict[LaneState, list[int]] = {}
+    for lane, count, estimate in found:
+        sums = counts.get(lane)
+        if sums is None:
+            counts[lane] = [count, estimate]
+        else:
+            sums[0] += count
+            sums[1] += estimate
+    left: dict[LaneState, list[Any]] = {}
+    for lane, (count, estimate) in counts.items():
+        left[lane] = _leave(flow, now, lane, count, estimate, since)
+        since = None
+    if len(found) == 1:
+        lane, count, estimate = found[0]
+        return _dispatch(lane, left[lane], count, estimate)
+    out: list[Dispatch] = []
+    at = dict.fromkeys(left, 0)
+    for lane, count, estimate in found:
+        begin = at[lane]
+        at[lane] = begin + count
+        out += _dispatch(lane, left[lane][begin : begin + count], count, estimate)
+    return out
+
+
+def _dispatch(lane: LaneState, messages: list[Any], count: int, estimate: int) -> list[Dispatch]:
+    if not messages:
+        return []
+    if len(messages) < count:  # the rest was dropped, and costs nothing
+        estimate = estimate * len(messages) // count
+    return [Dispatch(lane.name, messages, estimate)]
+
+
+def _leave(flow: Flow, now: int, lane: LaneState, count: int, estimate: int, since: int | None) -> list[Any]:
+    """Take messages out of a lane's buffer, and tell its policies."""
+    buffer = lane.buffer
+    pop = buffer.popleft
+    entries = [pop() for _ in range(count)]
+    flow.buffered -= count
+    left = len(buffer)
+    if lane.bucket is not None:
+        lane.allowed = None
+        lane.bucket.take(now, count)
+        if lane.blocks & THROTTLED:
+            flow.sidelines.throttle(now, lane)
+    if lane.shedder.mode != "drop":
+        judge(flow, now, lane, entries, left)
+    else:
+        entries = judge_dropping(flow, now, lane, entries)
+        if len(entries) < count:
+            estimate = _refund(flow, now, lane, count - len(entries), estimate, entries)
+    if not left and not lane.evidence:
+        lane.dries += 1
+        if lane.probe_after is not None and now >= lane.probe_after:
+            flow.probe(now, lane, "it ran dry")
+    if not entries:
+        return entries
+    observe(flow, now, lane, entries, since)
+    lane.in_work += len(entries)
+    lane.charged += estimate
+    lane.wait += (now - entries[0][1]) * len(entries)
+    return [entry[0] for entry in entries]
+
+
+def _refund(flow: Flow, now: int, lane: LaneState, dropped: int, estimate: int, kept: list[Entry]) -> int:
+    """What was dropped costs nothing."""
+    if flow.cost == "given":
+        cost = sum(entry[3] for entry in kept)
+    else:
+        cost = estimate * len(kept) // (len(kept) + dropped)
+    flow.rounds.settle(Ticket(lane.name, estimate), cost, dry=False)
+    if lane.bucket is not None:
+        lane.bucket.refund(now, dropped)
+        flow.sidelines.throttle(now, lane)
+    if lane.ordered and not kept:
+        flow.sidelines.unblock(lane, BUSY)
+    return cost

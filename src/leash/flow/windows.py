@@ -1,0 +1,80 @@
+"""Windows: told what happened, shared out by who competes, and changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leash.flow.decisions import SetWindow
+from leash.flow.lane import Entry, LaneState
+from leash.policies.codel import target_in_force
+from leash.policies.window import Change
+
+if TYPE_CHECKING:
+    from leash.flow.flow import Flow
+
+
+def observe(flow: Flow, now: int, lane: LaneState, entries: list[Entry], since: int | None) -> None:
+    window = lane.window
+    if window is None:
+        return
+    arrived, epoch = entries[0][1], window.epoch
+    fresh = len(entries) if entries[0][2] == epoch else sum(entry[2] == epoch for entry in entries)
+    if fresh:
+        lane.settling -= fresh
+        idle = 0
+        if since is not None and arrived > since and lane.fed is not None and lane.fed >= arrived:
+            lane.idled += now - since
+            if lane.idled >= lane.service:  # what one more credit would bring: less may be noise
+                idle, lane.idled = lane.idled, 0
+        change = window.observe(now, len(lane.buffer), fresh, 1 if idle else 0, idle)
+        if change is not None:
+            set_window(flow, lane, change)
+
+
+def set_window(flow: Flow, lane: LaneState, change: Change) -> None:
+    """Carry a change out; a smaller window may also give messages back."""
+    window = lane.window
+    assert window is not None
+    resume = None
+    if change.window < lane.credit:
+        on_their_way = -(-flow.workers * (flow.sidelines.round_trip or 0) // max(1, window.service or 1))
+        resume = min(change.window, on_their_way + 1)
+    excess = lane.in_work + len(lane.buffer) - change.window
+    lane.credit, lane.reason = change
+    lane.renewing = True
+    lane.settling = change.window + excess if excess > 0 else change.window
+    flow.decisions.append(SetWindow(lane.name, *change, window.epoch, resume))
+    if excess > 0 and lane.shedder.mode in ("return", "drop"):
+        _return_excess(flow, lane, excess)
+
+
+def share_credit(flow: Flow) -> None:
+    """Tell the windows who competes and how long a round is, and CoDel what is waiting by design."""
+    active = [lane for lane in flow.lanes.values() if lane.waiting]
+    quanta = sum(lane.quantum for lane in active)
+    round_time = 0
+    if len(active) > 1:
+        round_time = sum(lane.quantum * lane.service for lane in active) // flow.workers
+    for lane in flow.lanes.values():
+        wait = 0
+        if lane.window is not None:
+            lane.window.quanta = max(quanta, lane.quantum) if lane.waiting else quanta + lane.quantum
+            lane.window.round_time = round_time
+            wait = lane.window.designed_wait()
+        lane.codel.retarget(target_in_force(lane.spec.target, round_time, wait))
+        # A gap in the stream of messages comes round once in a round trip: look for longer than that.
+        lane.codel.interval = max(lane.codel.interval, 2 * (flow.sidelines.round_trip or 0))
+
+
+def _return_excess(flow: Flow, lane: LaneState, excess: int) -> None:
+    """Give back what is beyond the new window, the newest first, as far as the ladder allows."""
+    withdrawn = 0
+    while lane.buffer and withdrawn < excess:
+        message = lane.buffer[-1][0]
+        action = lane.shedder.decide(True, consumers=lane.consumers, redelivered=flow.redelivered(message))
+        if action.kind != "return":
+            break
+        lane.buffer.pop()
+        withdrawn += 1
+        flow.shed(lane, message, "return", action.reason)
+    flow.withdraw(lane, withdrawn)
