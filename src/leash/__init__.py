@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leash.consumer import Consumer, Message, Queue, Retry
+    from leash.partitions import Partitions
 
 __version__ = "0.1.0"
-__all__ = ["Consumer", "Message", "Queue", "Retry"]
+__all__ = ["Consumer", "Message", "Partitions", "Queue", "Retry"]
 
 
 def __getattr__(name: str) -> object:
     # Whoever comes for the policies or for Spark does not pay for the consumer.
     if name in __all__:
-        from leash import consumer
-
-        return getattr(consumer, name)
+        return getattr(import_module("leash.partitions" if name == "Partitions" else "leash.consumer"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,6 +11,9 @@ import typer
 import leash
 from leash.consumer import cli as consumer_cli
 from leash.errors import LeashError
+from leash.lab import cli as lab_cli
+from leash.lab import plan_cli
+from leash.partitions import cli as partitions_cli
 
 app = typer.Typer(
     name="leash",
@@ -24,9 +27,12 @@ broker_app = typer.Typer(
     "With LEASH_URI set, everything uses that broker instead.",
     no_args_is_help=True,
 )
-app.add_typer(broker_app, name="broker")
 app.command()(consumer_cli.consume)
 app.add_typer(consumer_cli.dead_app, name="dead")
+app.add_typer(partitions_cli.ring_app, name="ring")
+app.add_typer(lab_cli.lab_app, name="lab")
+app.command()(plan_cli.plan)
+app.add_typer(broker_app, name="broker")
 
 Folder = Annotated[
     Path | None,
@@ -53,6 +59,28 @@ def root(
     if version:
         typer.echo(f"leash {leash.__version__}")
         raise typer.Exit
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--folder", help="Where the result goes.", file_okay=False)] = Path(
+        "leash-demo"
+    ),
+) -> None:
+    """Ten priority queues to Parquet through Spark, with fair shares and a rate limit: about a minute."""
+    from leash import demo as show
+
+    show.run(folder)
+
+
+@app.command(name="run")
+def run_pipeline(
+    file: Annotated[Path, typer.Argument(help="The pipeline, in TOML; see docs/spark.md.", dir_okay=False)],
+) -> None:
+    """Run a Spark pipeline from a file: queues, an optional SQL transform, a sink."""
+    from leash.spark import pipeline
+
+    pipeline.run(file)
 
 
 @broker_app.command()
