@@ -176,11 +176,13 @@ class AsyncPool(Pool):
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
+        """As many tasks as there are batches; each that finds work wakes the next."""
         self._told = False
-        waiting, self._waiting = self._waiting, []
+        flow = self.engine.flow
+        count = len(self._waiting) if self.engine.stopping else max(1, flow.buffered // flow.batch)
+        waiting, self._waiting = self._waiting[:count], self._waiting[count:]
         for future in waiting:
-            if not future.done():
-                future.set_result(None)
+            _resolve(future)
 
     async def _pull(
         self, finished: Finished | None, most: int | None = None, until: int | None = None
@@ -191,6 +193,8 @@ class AsyncPool(Pool):
             finished = None
             self._due.set()
             if work:
+                if self._waiting and self.engine.flow.buffered:
+                    self._wake()
                 return work
             if self.engine.stopping:
                 return None
@@ -202,9 +206,11 @@ class AsyncPool(Pool):
             assert self._loop is not None
             future = self._loop.create_future()
             self._waiting.append(future)
-            timer = self._loop.call_later(nap / 1e9, self._wake)
+            timer = self._loop.call_later(nap / 1e9, _resolve, future)
             await future
             timer.cancel()
+            if future in self._waiting:
+                self._waiting.remove(future)
 
     async def _task(self, worker: Worker) -> None:
         run = self._messages if self.batch is None else self._batch
@@ -251,6 +257,11 @@ class AsyncPool(Pool):
                 self.failed([message for message in messages if not message.settled], error)
                 messages = []
         return _finished(work, self.engine.clock.now() - begin, messages)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _raws(work: list[Dispatch]) -> list[Raw]:
