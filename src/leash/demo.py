@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 QUANTA = {f"p{i}": 4 * (i + 1) for i in range(10)}
 ROUND = sum(QUANTA.values())
-FILL = 12_000
+FILL = 7_000
 """Messages in each queue: the same everywhere, so shares are the pipeline's doing."""
 
-ENOUGH = 200 * ROUND
+ENOUGH = 130 * ROUND
 """Rows after which it ends; every queue still has some then."""
 
-RATE = 3_000
+RATE = 2_000
 BURST = 2 * RATE
 BATCH = 40 * ROUND
 BUDGET, PATIENCE = 45.0, 90.0
