@@ -35,7 +35,14 @@ def _over_time(quanta: Mapping[str, int], shares: Sequence[Mapping[str, float]])
         _line(name, colour, batches, [share[name] for share in shares])
         for name, colour in zip(quanta, LANES, strict=True)
     ]
-    return _plot("Shares over time", "Each queue's share of all rows so far.", data, "batch", "share, %")
+    plot = _plot("Shares over time", "Each queue's share of all rows so far.", data, "batch", "share, %")
+    plot["layout"]["showlegend"] = False
+    plot["layout"]["xaxis"]["tickformat"] = ",d"
+    plot["layout"]["annotations"] = [
+        {"x": 1, "xref": "paper", "xanchor": "left", "y": share, "text": f" {name}", "showarrow": False}
+        for name, share in shares[-1].items()
+    ]
+    return plot
 
 
 def _at_the_end(quanta: Mapping[str, int], counted: Mapping[str, int]) -> Plot:
@@ -51,7 +58,7 @@ def _rate(rate: int, done: Sequence[tuple[float, int]]) -> Plot:
     start, first = done[0]
     times = [at - start for at, _ in done]
     limit = _line(f"{rate:,} a second", PUBLISHED, times, [first + rate * at for at in times])
-    limit["line"]["dash"] = "dot"
+    limit["line"]["dash"], limit["mode"] = "dot", "lines"
     data = [limit, _line("rows", MEASURED, times, [rows for _, rows in done])]
     return _plot("The rate limit", "Rows over time, against the limit.", data, "seconds", "rows")
 
