@@ -16,28 +16,24 @@ AT_BROKER, AT_CLIENT, DONE, WAKE = range(4)
 class Clock:
     """A heap of things to do. `messages` counts what happened to single messages, for the speed."""
 
-    __slots__ = ("_events", "_serial", "messages", "now", "stopped")
+    __slots__ = ("_events", "_serial", "messages", "now")
 
     def __init__(self) -> None:
         self._events: list[tuple[int, int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self.now = 0
         self.messages = 0
-        self.stopped = False
 
     def at(self, when: int, rank: int, action: Callable[..., None], *arguments: Any) -> None:
         self._serial += 1
         heappush(self._events, (when, rank, self._serial, action, arguments))
 
     def run(self, until: int) -> None:
-        """Go on until that time, or until `stopped` is set."""
+        """Go on until that time."""
         events = self._events
-        self.stopped = False
         while events and events[0][0] <= until:
             self.now, _, _, action, arguments = heappop(events)
             action(*arguments)
-            if self.stopped:
-                return
         self.now = until
 
 

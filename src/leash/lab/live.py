@@ -48,14 +48,6 @@ def plain(queue: str, count: int) -> Iterator[Outgoing]:
     return (Outgoing(b"x", "", queue) for _ in range(count))
 
 
-def wait_for(ready: Callable[[], bool], seconds: float, what: str) -> None:
-    end = time.monotonic() + seconds
-    while not ready():
-        if time.monotonic() > end:
-            raise Timeout(f"{what} took more than {seconds:g} s")
-        time.sleep(0.02)
-
-
 class Server:
     """One worker whose work takes `seconds`: a sleep that lasts too long is taken off the next one.
 

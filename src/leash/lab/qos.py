@@ -51,9 +51,7 @@ def _autopilot(run: Run) -> None:
     while clock.now < SPAN:
         clock.run(clock.now + 100 * MS)
         held.append((clock.now / SECOND, slow.links["work"].unsettled))
-    # the starts include what is still in work
-    done = [pool.total - (pool.state.workers - len(pool._idle)) for pool in (fast, slow)]
-    fill(run, "autopilot", *done)
+    fill(run, "autopilot", fast.total - fast.in_work, slow.total - slow.in_work)
     run.series["held"] = held
 
 

@@ -34,7 +34,7 @@ class Consumer:
 
 
 class Queue:
-    """A queue with `backlog` messages; `born` keeps when later ones were published, if anybody asks."""
+    """A queue with `backlog` messages. Set `born` to a list to keep when each was published, on one that starts empty."""
 
     def __init__(self, clock: Clock, name: str, backlog: int = 0) -> None:
         self.name = name

@@ -99,7 +99,12 @@ class Pool:
 
     @property
     def total(self) -> int:
+        """Messages that work was begun on."""
         return sum(self.log.served.values())
+
+    @property
+    def in_work(self) -> int:
+        return sum(lane.in_work for lane in self.state.lanes.values())
 
     # --- arrivals ---
 
