@@ -27,13 +27,13 @@ def publish(uri: str, exchange: str, keys: Iterable[str]) -> int:
         )
 
 
-def drain(connection: Connection, queues: Iterable[str], quiet: float = 0.5) -> dict[str, list[int]]:
-    """The numbers that each queue holds, in order; control messages are left out."""
+def drain(connection: Connection, queues: Iterable[str], expect: int) -> dict[str, list[int]]:
+    """The numbers that each queue holds, in order, and whatever comes beyond those that are expected."""
     found: dict[str, list[int]] = {}
     with connection.channel() as channel:
         tags = {channel.consume(queue, no_ack=True): queue for queue in queues}
         found = {queue: [] for queue in tags.values()}
-        while (batch := channel.deliveries(quiet)) is not None:
+        while (batch := channel.deliveries(0.1 if _count(found) >= expect else 5)) is not None:
             found[tags[batch.consumer_tag]] += [
                 int(body)
                 for body, raw in zip(batch.bodies, batch.properties, strict=True)
@@ -48,3 +48,7 @@ def landed(found: Mapping[str, list[int]]) -> dict[int, str]:
     places = dict(pairs)
     assert len(places) == len(pairs), "some messages came twice"
     return places
+
+
+def _count(found: Mapping[str, list[int]]) -> int:
+    return sum(map(len, found.values()))

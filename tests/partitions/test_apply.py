@@ -19,7 +19,7 @@ def check(uri: str, layout: Layout, keys: list[str]) -> Counter[str]:
     """Publish, and find every single message where it should be."""
     publish(uri, layout.name, keys)
     with connect(uri) as connection:
-        places = landed(drain(connection, layout.all_queues))
+        places = landed(drain(connection, layout.all_queues, len(keys)))
     assert len(places) == len(keys)
     expected = layout.route_many(keys)
     wrong = [i for i, queue in places.items() if expected[i] != queue]
@@ -78,13 +78,13 @@ def test_removing_the_first_of_ten_direct_queues_moves_what_the_plan_says(uri: s
     before = ten.declare(uri)
     publish(uri, "orders", keys)
     with connect(uri) as connection:
-        first = landed(drain(connection, before.queues))
+        first = landed(drain(connection, before.queues, len(keys)))
     plan = nine.plan(uri)
     assert plan.moved() == pytest.approx(0.989, abs=0.001)
     after = nine.apply(uri, plan)
     publish(uri, "orders", keys)
     with connect(uri) as connection:
-        second = landed(drain(connection, after.queues))
+        second = landed(drain(connection, after.queues, len(keys)))
     really = sum(first[i] != second[i] for i in first) / len(keys)
     assert really == plan.moved(keys)
     assert [second[i] for i in range(len(keys))] == list(after.route_many(keys))
@@ -107,7 +107,7 @@ def test_headers_and_properties_are_hashed_as_asked(connection: Connection, uri:
         for number, key in enumerate(keys):
             told = Properties(headers={"customer": key}, message_id=key)
             publisher.publish([Outgoing(b"%d" % number, "orders", "same", told, mandatory=True)])
-    places = landed(drain(connection, layout.queues))
+    places = landed(drain(connection, layout.queues, len(keys)))
     assert [places[i] for i in range(len(keys))] == list(layout.route_many(keys))
 
 

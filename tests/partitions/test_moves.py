@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ from leash.amqp import Connection, Outgoing, Publisher, connect, topology
 from leash.partitions import Partitions, control, memory, read
 from leash.partitions.moves import STEPS
 from tests.partitions.helpers import drain, landed, publish, random_keys, weights
-from tests.partitions.mover import SETTLE, SLOTS
+from tests.partitions.mover import SETTLE, SLOTS, die_at
 
 FOUR, FIVE = (Partitions("orders", weights(count), slots=SLOTS) for count in (4, 5))
 
@@ -77,7 +75,7 @@ def test_a_resize_under_load_loses_nothing_and_repeats_nothing(uri: str, connect
         FOUR.apply(uri, settle=SETTLE)
         FIVE.apply(uri, settle=SETTLE)
         sent = flow.stop()
-    assert set(landed(drain(connection, FIVE._asked.queues))) == set(range(sent))
+    assert set(landed(drain(connection, FIVE._asked.queues, sent))) == set(range(sent))
 
 
 def test_a_move_puts_a_gate_in_the_target_and_a_marker_in_every_source(
@@ -104,16 +102,15 @@ def test_a_mover_that_is_killed_at_any_step_loses_nothing_and_the_next_one_finis
 ) -> None:
     FOUR.declare(uri)
     with flowing(uri) as flow:
-        dead = subprocess.run([sys.executable, "-m", "tests.partitions.mover", uri, "5", step], timeout=30)
-        assert dead.returncode == -9
+        assert die_at(step, uri, 5) == -9
         FIVE.apply(uri, settle=SETTLE)
         sent = flow.stop()
     layout = read(uri, "orders")
     assert FIVE.plan(uri).nothing
-    assert set(landed(drain(connection, layout.queues))) == set(range(sent))
+    assert set(landed(drain(connection, layout.queues, sent))) == set(range(sent))
     keys = random_keys(1000, seed=7)
     publish(uri, "orders", keys)
-    places = landed(drain(connection, layout.queues))
+    places = landed(drain(connection, layout.queues, 1000))
     assert [places[i] for i in range(1000)] == list(layout.route_many(keys))
 
 
@@ -121,27 +118,26 @@ def test_an_interrupted_move_is_finished_even_when_something_else_is_asked_for(
     uri: str, connection: Connection
 ) -> None:
     FOUR.declare(uri)
-    subprocess.run([sys.executable, "-m", "tests.partitions.mover", uri, "5", "unbound"], timeout=30)
+    assert die_at("unbound", uri, 5) == -9
     assert "finish the move to 'orders.4'" in str(FOUR.plan(uri))
     keys = random_keys(1000)
     publish(uri, "orders", keys)  # half-way: by the alternate exchange
     FOUR.apply(uri, settle=SETTLE)
     publish(uri, "orders", keys)
-    found = drain(connection, FIVE._asked.queues)
+    found = drain(connection, FIVE._asked.queues, 2000)
     assert sorted(n for numbers in found.values() for n in numbers) == sorted([*range(1000), *range(1000)])
     assert FOUR.plan(uri).nothing
 
 
 @pytest.mark.parametrize("step", ["begun", "declared"])
 def test_a_first_declaration_that_is_killed_is_finished_by_the_next(uri: str, step: str) -> None:
-    dead = subprocess.run([sys.executable, "-m", "tests.partitions.mover", uri, "4", step], timeout=30)
-    assert dead.returncode == -9
+    assert die_at(step, uri, 4) == -9
     assert "finish what was begun" in str(FOUR.plan(uri))
     layout = FOUR.declare(uri)
     keys = random_keys(1000)
     publish(uri, "orders", keys)
     with connect(uri) as connection:
-        places = landed(drain(connection, layout.queues))
+        places = landed(drain(connection, layout.queues, 1000))
     assert [places[i] for i in range(1000)] == list(layout.route_many(keys))
 
 

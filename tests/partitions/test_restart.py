@@ -18,7 +18,7 @@ def misplaced(uri: str, name: str = "orders") -> int:
     keys = random_keys(1000)
     publish(uri, name, keys)
     with connect(uri) as connection:
-        places = landed(drain(connection, layout.all_queues))
+        places = landed(drain(connection, layout.all_queues, len(keys)))
     expected = layout.route_many(keys)
     return sum(expected[i] != places[i] for i in range(len(keys)))
 
