@@ -98,6 +98,7 @@ def test_a_layout_comes_back_from_json_as_it_was() -> None:
         made(Partitions("orders", weights(5), by="header:customer", kind="quorum", slots=20)),
         retired=("orders.9",),
         moves=7,
+        left=(("orders.9", 6),),
         taking=Taking(7, "orders.1", (3, 4)),
         leaving=(("x", 3),),
     )

@@ -24,6 +24,7 @@ class Undo:
         self._connection = connection
         self.exchanges: list[str] = []
         self.queues: list[str] = []
+        self.stream = ""
 
     def queue(self, name: str) -> None:
         """This one may go again, if it is not there yet."""
@@ -48,7 +49,7 @@ class Undo:
                 topology.delete_exchange(channel, name)
         for name in self.queues:
             with suppress(AmqpError), connection.channel() as channel:
-                if name.endswith(".layout") or not topology.state(channel, name).ready:
+                if name == self.stream or not topology.state(channel, name).ready:
                     topology.delete_queue(channel, name)
 
 
@@ -74,8 +75,9 @@ def create(connection: Connection, layout: Layout, undo: Undo) -> None:
             raise TopologyError(
                 f"exchange {name!r} exists, and Leash did not make it: choose another name, or delete it"
             )
-    undo.queue(memory.stream(layout.name))
-    with connection.channel() as channel, _no_other("queue", memory.stream(layout.name)):
+    undo.stream = memory.stream(layout.name)
+    undo.queue(undo.stream)
+    with connection.channel() as channel, _no_other("queue", undo.stream):
         memory.begin(channel, layout.name)
     undo.exchanges += exchanges(layout)
     for queue in layout.queues:

@@ -53,6 +53,8 @@ class Layout:
     """Whether all of it was declared."""
     moves: int = 0
     """How many moves there were, ever: they are numbered."""
+    left: tuple[tuple[str, int], ...] = ()
+    """The last move that took slots from a queue: when it is passed, nothing older is in that queue."""
     taking: Taking | None = None
     version: tuple[int, ...] | None = None
     """The broker's; not remembered, but looked up."""
@@ -172,6 +174,7 @@ class Layout:
             "leaving": [list(pair) for pair in self.leaving],
             "ready": self.ready,
             "moves": self.moves,
+            "left": [list(pair) for pair in self.left],
             "taking": None if self.taking is None else list(self.taking),
         }
 
@@ -195,6 +198,7 @@ class Layout:
             leaving=tuple((queue, weight) for queue, weight in told["leaving"]),
             ready=told["ready"],
             moves=told["moves"],
+            left=tuple((queue, move) for queue, move in told["left"]),
             taking=None if taking is None else Taking(taking[0], taking[1], tuple(taking[2])),
             version=version,
         )

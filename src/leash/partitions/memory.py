@@ -38,6 +38,9 @@ _PREFETCH = 1000
 _PATIENCE = 30.0
 """Seconds: a stream has no leader for a while after its broker started."""
 
+_EMPTY = 5.0
+"""Seconds: a stream that shows nothing for so long holds nothing. (Only a crash leaves an empty one.)"""
+
 Pass = tuple[int, str]
 """A queue has passed its marker of a move."""
 Batch = tuple[str, int]
@@ -144,7 +147,7 @@ def _records(connection: Connection, name: str) -> list[bytes]:
     """From the first to the one that is the last now."""
     with connection.channel() as ahead:
         tail(ahead, name, None, "last")
-        newest = ahead.deliveries(1.0)
+        newest = ahead.deliveries(_EMPTY)
         if newest is None:
             return []
         end = _offsets(newest)[-1]

@@ -72,6 +72,8 @@ def finish(mover: Mover, layout: Layout) -> Layout:
         mover.reached("bound")
         topology.unbind_queue(channel, target, layout.moving)
     owners = tuple(target if slot in slots else owner for slot, owner in enumerate(layout.owners))
-    done = memory.remember(mover.publisher, replace(layout, owners=owners, taking=None))
+    left = {**dict(layout.left), **dict.fromkeys(sources, number)}
+    after = replace(layout, owners=owners, left=tuple(left.items()), taking=None)
+    done = memory.remember(mover.publisher, after)
     mover.reached("done")
     return done

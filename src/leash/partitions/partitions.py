@@ -169,18 +169,24 @@ class Partitions:
         return memory.remember(mover.publisher, after)
 
     def delete_retired(self, uri: str | Uri) -> list[str]:
-        """Delete the retired queues that are empty and that nobody consumes; returns which."""
+        """Delete the retired queues that are empty and done with; returns which.
+
+        Done with: nobody consumes them, or Leash's consumers have settled all that came before the last move.
+        """
         with _alone(uri, self.name) as (connection, publisher):
-            layout = memory.need(connection, self.name)
+            known = memory.recall(connection, self.name)
+            layout = known.layout or memory.need(connection, self.name)
+            left = dict(layout.left)
             gone = []
             with connection.channel() as channel:
                 for queue in layout.retired:
                     state = topology.state(channel, queue)
-                    if not state.ready and not state.consumers:
+                    passed = (left.get(queue), queue) in known.passed
+                    if not state.ready and (passed or not state.consumers):
                         topology.delete_queue(channel, queue)
                         gone.append(queue)
-            left = tuple(queue for queue in layout.retired if queue not in gone)
-            memory.remember(publisher, replace(layout, retired=left))
+            kept = tuple(queue for queue in layout.retired if queue not in gone)
+            memory.remember(publisher, replace(layout, retired=kept))
             return gone
 
     def delete(self, uri: str | Uri, *, queues: bool = False) -> None:
