@@ -12,8 +12,8 @@ HOLD_LEAST, HOLD_TRIPS = 50 * MS, 4
 
 EXCUSED = 10
 """So many times longer with a good excuse: the lane consumes anew, which a quorum queue must agree on first;
-or the broker does not even answer what is in the queue; or it says that messages are there, and all our
-credit is free: then they are on their way, however slow.
+or the broker does not even answer what is in the queue; or it says that messages are there, and we have
+credit: then they are on their way, however slow.
 """
 
 ASK_AFTER = 4
@@ -36,7 +36,7 @@ class Sidelines:
         return max(HOLD_LEAST, HOLD_TRIPS * self.slowest)
 
     def patience_for(self, lane: LaneState) -> int:
-        on_the_way = lane.confirmed and not lane.in_work and not lane.sole
+        on_the_way = lane.confirmed and lane.in_work < lane.credit and not lane.sole
         return self.patience * (EXCUSED if lane.renewing or lane.probing or on_the_way else 1)
 
     @property
