@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from leash.amqp import Connection, Outgoing, Publisher, connect, topology
-from leash.partitions import Partitions, control, memory, read
+from leash.errors import TopologyError
+from leash.partitions import Partitions, control, memory, read, remind
 from leash.partitions.moves import STEPS
 from tests.partitions.helpers import drain, landed, publish, random_keys, weights
 from tests.partitions.mover import SETTLE, SLOTS, die_at
@@ -157,3 +158,24 @@ def test_control_messages_are_told_from_users_messages() -> None:
     assert control.read(encode_properties(marker.properties)) == control.Marker("orders", 4)
     for headers in ({"h": 1}, {"x-leash-control": "gate"}, {"text": "x-leash-control"}):
         assert control.read(encode_properties(Properties(headers=headers))) is None  # type: ignore[arg-type]
+
+
+def test_markers_that_got_lost_are_put_again_and_a_queue_that_is_gone_counts_as_passed(
+    uri: str, connection: Connection
+) -> None:
+    FOUR.declare(uri)
+    FIVE.apply(uri, settle=0)
+    with Publisher(connection) as publisher, connection.channel() as channel:
+        memory.passed(publisher, "orders", 1, "orders.2")
+        topology.purge_queue(channel, "orders.0")
+        topology.delete_queue(channel, "orders.3")
+    assert remind(uri, "orders") == [(1, "orders.0"), (1, "orders.1"), (1, "orders.3")]
+    assert controls(connection, "orders.0") == [control.Marker("orders", 1)]
+    assert memory.recall(connection, "orders").awaited == ((1, "orders.0"), (1, "orders.1"))
+
+
+def test_a_move_that_is_half_done_is_not_reminded_of(uri: str) -> None:
+    FOUR.declare(uri)
+    assert die_at("unbound", uri, 5) == -9
+    with pytest.raises(TopologyError, match="apply it first"):
+        remind(uri, "orders")

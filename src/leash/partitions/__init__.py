@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leash.partitions.layout import Layout
-    from leash.partitions.partitions import Partitions, check, read
+    from leash.partitions.partitions import Partitions, check, read, remind
     from leash.partitions.plan import Plan
 else:
 
@@ -19,4 +19,4 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Layout", "Partitions", "Plan", "check", "read"]
+__all__ = ["Layout", "Partitions", "Plan", "check", "read", "remind"]

@@ -65,10 +65,11 @@ def show(name: Name, uri: UriOption = None, state: State = None, by: By = "routi
     from leash.partitions import memory
 
     with connect(asked.uri_of(uri), name="leash ring") as connection:
-        found = memory.need(connection, name)
+        known = memory.recall(connection, name)
+        found = known.layout or memory.need(connection, name)
         with connection.channel() as channel:
             states = {queue: topology.state(channel, queue) for queue in found.all_queues}
-    pictures.layout(found, states)
+    pictures.layout(found, states, known.awaited)
 
 
 @ring_app.command()
@@ -110,7 +111,7 @@ def plan(
     """What a change would move, before you make it. Changes nothing."""
     from leash.partitions import asked
     from leash.partitions import show as pictures
-    from leash.partitions.plan import compare
+    from leash.partitions.plan import compare, notes
     from leash.policies.terms import check_version
 
     before = asked.layout_of(name, uri, state, by, missing_ok=True)
@@ -120,6 +121,7 @@ def plan(
             raise ConfigError("restart", name, "partitions that are there, and no other change with it")
         after = before.upgraded(check_version(upgrade)) if upgrade else before.restarted()
         pictures.change(before, after, asked.keys_of(sample, before.by))
+        pictures.tell(notes(after))
         return
     if all_weights is None:
         raise ConfigError(
@@ -200,6 +202,16 @@ def check(
         return
     typer.echo("with --fix Leash takes over the new order, and nothing moves")
     raise typer.Exit(1)
+
+
+@ring_app.command()
+def remind(name: Name, uri: UriOption = None) -> None:
+    """A marker got lost (a purge, a time to live) and a gate waits for ever: put it into its queue again."""
+    from leash.partitions import asked
+    from leash.partitions import remind as again
+
+    for number, queue in again(asked.uri_of(uri), name):
+        typer.echo(f"move {number}: marker for queue {queue!r}")
 
 
 @ring_app.command()

@@ -81,6 +81,12 @@ class Layout:
         """The queue behind every binding of the ring."""
         return list(self.queues) if self.shape == "direct" else [self.owners[slot] for slot in self.order]
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The queues that the move under way takes slots from."""
+        taken = () if self.taking is None else self.taking.slots
+        return tuple(dict.fromkeys(self.owners[slot] for slot in taken))
+
     # Names
 
     def slot(self, number: int) -> str:

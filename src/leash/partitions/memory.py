@@ -52,6 +52,8 @@ class Memory(NamedTuple):
 
     layout: Layout | None
     passed: dict[Pass, Batch | None]
+    awaited: tuple[Pass, ...] = ()
+    """What gates wait for."""
 
 
 def stream(name: str) -> str:
@@ -172,6 +174,7 @@ def _offsets(batch: Deliveries) -> list[int]:
 def _fold(records: list[bytes], version: tuple[int, ...]) -> Memory:
     layout: Layout | None = None
     passes: dict[Pass, Batch | None] = {}
+    expected: dict[Pass, None] = {}
     for body in records:
         found = read_pass(body)
         if found is not None:
@@ -180,4 +183,6 @@ def _fold(records: list[bytes], version: tuple[int, ...]) -> Memory:
         record = json.loads(body)
         if record["what"] == "layout":
             layout = Layout.from_json(record, version)
-    return Memory(layout, passes)
+            if layout.taking is not None and layout.ordered:
+                expected |= dict.fromkeys((layout.taking.number, source) for source in layout.sources)
+    return Memory(layout, passes, tuple(each for each in expected if each not in passes))

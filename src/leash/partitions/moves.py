@@ -52,7 +52,7 @@ def finish(mover: Mover, layout: Layout) -> Layout:
     """Carry out the move that is written down, from its beginning."""
     assert layout.taking is not None
     number, target, slots = layout.taking
-    sources = tuple(dict.fromkeys(layout.owners[slot] for slot in slots))
+    sources = layout.sources
     with mover.connection.channel() as channel:
         if layout.ordered:
             mover.publisher.publish([control.gate(layout.name, number, sources, target)])

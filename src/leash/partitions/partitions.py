@@ -10,8 +10,8 @@ from typing import Any, get_args
 from leash.amqp import Connection, Publisher, connect, topology
 from leash.amqp.topology import KINDS
 from leash.amqp.uri import Uri
-from leash.errors import ConfigError, TopologyError
-from leash.partitions import memory
+from leash.errors import ConfigError, TopologyError, Unroutable
+from leash.partitions import control, memory
 from leash.partitions.declare import Undo, create, declare, declare_queue, exchanges, exists
 from leash.partitions.layout import Layout, Shape
 from leash.partitions.moves import SETTLE, Mover, finish, move
@@ -213,6 +213,24 @@ def check(uri: str | Uri, name: str, *, state: str | None = None, fix: bool = Fa
         if fix and found != known:
             memory.remember(publisher, found)
         return known, found
+
+
+def remind(uri: str | Uri, name: str) -> list[tuple[int, str]]:
+    """Put markers that nobody has passed at the end of their queues once more; returns which.
+
+    A marker can get lost, by a purge or a time to live; then a gate waits for ever. A second one is harmless.
+    """
+    with _alone(uri, name) as (connection, publisher):
+        known = memory.recall(connection, name)
+        layout = known.layout or memory.need(connection, name)
+        if layout.taking is not None:
+            raise TopologyError(f"partitions {name!r} are half-way through a change: apply it first")
+        for number, queue in known.awaited:
+            try:
+                publisher.publish([control.marker(name, number, queue)])
+            except Unroutable:  # the queue is gone, with all that was before its marker
+                memory.passed(publisher, name, number, queue)
+        return list(known.awaited)
 
 
 @contextmanager

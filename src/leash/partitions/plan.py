@@ -54,14 +54,14 @@ def compare(before: Layout | None, asked: Layout, foreign: bool = False) -> Plan
         what = f"{len(after.order)} slots" if after.shape == "slots" else "no slots"
         made = [f"create exchange {after.name!r}, by {after.by}, {what}"]
         made += [f"create {after.kind} queue {queue!r}, weight {weight}" for queue, weight in after.weights]
-        return Plan(None, after, {}, tuple(made), _notes(after))
+        return Plan(None, after, {}, tuple(made), notes(after))
     _same_kind(before, asked)
     after, takeovers = _next(before, asked)
     lines = [] if before.ready else ["finish what was begun and not completed"]
     if before.taking is not None:
         lines.append(f"finish the move to {before.taking.target!r} that was interrupted")
     lines += _differences(before, after, takeovers)
-    return Plan(before, after, takeovers, tuple(lines), _notes(after))
+    return Plan(before, after, takeovers, tuple(lines), notes(after))
 
 
 def _first(asked: Layout) -> Layout:
@@ -127,17 +127,18 @@ def _same_kind(before: Layout, asked: Layout) -> None:
         )
 
 
-def _notes(after: Layout) -> tuple[str, ...]:
+def notes(after: Layout) -> tuple[str, ...]:
+    """What to know of restarts."""
     if after.version is not None and after.version >= KEEPS_ITS_RING:
         return ()
-    notes = [
+    found = [
         "a full stop of this broker shuffles the ring, "
         "unless its rabbitmq.conf says default_worker_pool_size = 1"
     ]
     again = after.restarted()
     lost = 0.0 if again == after else after.moved(again)
     if lost:
-        notes.append(
+        found.append(
             f"even then the next restart moves {lost:.1%} of all keys: this ring is not in sorted order"
         )
-    return tuple(notes)
+    return tuple(found)

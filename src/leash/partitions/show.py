@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import typer
@@ -12,13 +12,14 @@ from rich.table import Table
 
 from leash.amqp import QueueState
 from leash.partitions.layout import Layout
+from leash.partitions.memory import Pass
 from leash.partitions.plan import Plan
 
 _BAR = 30
 _MOST_MOVES = 12
 
 
-def layout(found: Layout, states: Mapping[str, QueueState]) -> None:
+def layout(found: Layout, states: Mapping[str, QueueState], awaited: Iterable[Pass] = ()) -> None:
     """A row for each queue."""
     typer.echo(f"{found.name}: {found.shape}, by {found.by}, {found.kind} queues")
     table = Table("queue", "weight", box=None, pad_edge=False)
@@ -42,6 +43,12 @@ def layout(found: Layout, states: Mapping[str, QueueState]) -> None:
             f"unfinished: a move of {len(found.taking.slots)} slots to {found.taking.target!r}; "
             f"`leash ring apply {found.name}` finishes it"
         )
+    _waiting(awaited)
+
+
+def _waiting(awaited: Iterable[Pass]) -> None:
+    for number, queue in awaited:
+        typer.echo(f"gates of move {number} wait until all that was before it in {queue!r} is settled")
 
 
 def difference(plan: Plan, keys: list[Any] | None) -> None:
@@ -50,7 +57,12 @@ def difference(plan: Plan, keys: list[Any] | None) -> None:
         typer.echo(line)
     if plan.before is not None and not plan.nothing:
         change(plan.before, plan.after, keys)
-    for note in plan.notes:
+    tell(plan.notes)
+
+
+def tell(notes: Iterable[str]) -> None:
+    """What to know besides."""
+    for note in notes:
         typer.echo(f"note: {note}")
 
 
