@@ -88,7 +88,7 @@ def spread_of(channel: Channel, uri: str, kind: str, workers: int, seconds: floa
     with watched(spread), running(consumer):
         until(lambda: spread.over, 600)
         stats = consumer.stats()
-    assert spread.measured > 0.3 * total  # large windows empty the smallest queue early
+    assert spread.measured > 0.2 * total  # large windows empty the smallest queue early
     assert stats.spread <= 1
     return spread
 
@@ -137,7 +137,7 @@ def test_with_costs_of_1_to_100_the_spread_stays_below_two_rounds(
     consumer.handler(lambda _: None)
     with watched(spread), running(consumer):
         until(lambda: spread.over, 60)
-    assert spread.measured > 0.3 * sum(totals.values())
+    assert spread.measured > 0.2 * sum(totals.values())
     assert spread.worst < 2
 
 
