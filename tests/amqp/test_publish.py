@@ -91,6 +91,9 @@ def test_publishing_waits_while_the_broker_is_under_a_memory_alarm(
             with pytest.raises(errors.PublishBlocked, match="low on memory"):
                 publisher.publish([Outgoing(b"x", "", "q")] * 10)
             assert 1.5 < time.monotonic() - began < 5
+            began = time.monotonic()
+            publisher.close()
+            assert time.monotonic() - began < 3
             assert opened.blocked is not None
             assert "blocks publishers" in caplog.text
             assert topology.state(channel, "q").ready == 0  # consuming connections are not blocked

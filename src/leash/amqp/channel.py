@@ -84,10 +84,12 @@ class Channel:
         """Close; what is unsettled goes back to its place in the queue. Does nothing a second time."""
         if self.closed:
             return
+        # A broker under an alarm reads nothing from a connection that published, so it cannot answer.
+        patience = REPLY_TIMEOUT if self.connection.blocked is None else 1.0
         try:
-            self.call(commands.Channel.Close(200, "bye", 0, 0), commands.Channel.CloseOk)
-        except ConnectionLost:
-            return
+            self.call(commands.Channel.Close(200, "bye", 0, 0), commands.Channel.CloseOk, timeout=patience)
+        except (ConnectionLost, ReplyTimeout):
+            return  # its number stays taken: whether the broker closed it is unknown
         except ChannelError:
             pass
         self._end(ChannelError(200, "the channel is closed"))
