@@ -34,7 +34,7 @@ class Consumer:
 
 
 class Queue:
-    """A queue with `backlog` messages. Set `born` to a list to keep when each was published, on one that starts empty."""
+    """A queue with `backlog` messages. On one that starts empty, `born` may be set to keep the publishing times."""
 
     def __init__(self, clock: Clock, name: str, backlog: int = 0) -> None:
         self.name = name
