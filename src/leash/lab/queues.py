@@ -34,7 +34,7 @@ class Consumer:
 
 
 class Queue:
-    """A queue with `backlog` messages. On one that starts empty, `born` may be set to keep the publishing times."""
+    """A queue with `backlog` messages. One that starts empty can keep publishing times, in `born`."""
 
     def __init__(self, clock: Clock, name: str, backlog: int = 0) -> None:
         self.name = name
