@@ -115,21 +115,31 @@ def read_pass(body: bytes) -> tuple[Pass, Batch | None] | None:
 
 
 @contextmanager
-def alone(connection: Connection, name: str) -> Iterator[None]:
+def alone(connection: Connection, name: str, patience: float = 0.0) -> Iterator[None]:
     """Nobody else changes this topology meanwhile; a lock that ends with the connection, whatever happens."""
     lock = f"{name}.lock"
-    with connection.channel() as channel:
-        try:
-            topology.declare_queue(channel, lock, durable=False, exclusive=True, auto_delete=True)
-        except ResourceLocked:
+    deadline = time.monotonic() + patience
+    while not _locked(connection, lock):
+        if time.monotonic() >= deadline:
             raise TopologyError(
                 f"partitions {name!r} are being changed by somebody else: try again when that is done"
-            ) from None
-        try:
-            yield
-        finally:
-            if not channel.closed:
+            )
+        time.sleep(0.1)
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            with connection.channel() as channel:
                 topology.delete_queue(channel, lock)
+
+
+def _locked(connection: Connection, lock: str) -> bool:
+    try:
+        with connection.channel() as channel:
+            topology.declare_queue(channel, lock, durable=False, exclusive=True)
+    except ResourceLocked:
+        return False
+    return True
 
 
 def tail(channel: Channel, name: str, deliver: Callable[[Deliveries], None] | None, start: object) -> str:

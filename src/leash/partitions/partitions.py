@@ -23,6 +23,8 @@ from leash.policies.terms import check_by
 SLOTS = 120
 """Divides evenly by 1 to 6, 8, 10 and 12, the usual numbers of queues."""
 MOST_SLOTS = 1000
+HAS_STREAMS = (3, 9)
+_PATIENCE = 30.0
 
 
 class Partitions:
@@ -93,6 +95,8 @@ class Partitions:
             return self._plan(connection)
 
     def _plan(self, connection: Connection) -> Plan:
+        if connection.version < HAS_STREAMS:
+            raise TopologyError("partitions need RabbitMQ 3.9 or newer: a stream remembers their layout")
         known = memory.recall(connection, self.name).layout
         foreign = known is None and exists(connection, self.name)
         return compare(known, self._asked_on(connection.version), foreign)
@@ -100,8 +104,11 @@ class Partitions:
     # --- doing ---
 
     def declare(self, uri: str | Uri) -> Layout:
-        """Make sure that it is there. Moves no key: for other weights than there are, use `apply`."""
-        with _alone(uri, self.name) as (connection, publisher):
+        """Make sure that it is there. Moves no key: for other weights than there are, use `apply`.
+
+        Many processes may do this as they start: each waits for the others.
+        """
+        with _alone(uri, self.name, _PATIENCE) as (connection, publisher):
             plan = self._plan(connection)
             if plan.before is not None and plan.before.weights != plan.after.weights:
                 raise TopologyError(
@@ -234,10 +241,10 @@ def remind(uri: str | Uri, name: str) -> list[tuple[int, str]]:
 
 
 @contextmanager
-def _alone(uri: str | Uri, name: str) -> Iterator[tuple[Connection, Publisher]]:
+def _alone(uri: str | Uri, name: str, patience: float = 0.0) -> Iterator[tuple[Connection, Publisher]]:
     with (
         connect(uri, name=f"leash partitions {name}") as connection,
-        memory.alone(connection, name),
+        memory.alone(connection, name, patience),
         Publisher(connection) as publisher,
     ):
         yield connection, publisher
