@@ -30,6 +30,7 @@ log = logging.getLogger("leash.consumer")
 TICK = 0.05
 BACKOFF = (0.1, 30.0)
 _ROUND_TRIPS = 5  # the least of so many: one slow answer is not a longer way
+_FIRST = 0.5  # seconds
 _WARN_AT = 0.8  # of the broker's consumer timeout
 
 _Declare = wire.unchecked(commands.Queue.Declare)
@@ -77,9 +78,20 @@ class Conductor:
             self._probe([spec.name for spec in self._queues])
             for spec in self._queues:
                 self._open_link(spec)
+            self._await_first()
         except BaseException:
             self._connection.close()
             raise
+
+    def _await_first(self) -> None:
+        """The first round begins when every queue that has messages has some here, or soon after."""
+        lanes = self._engine.flow.lanes.values()
+        deadline = time.monotonic() + _FIRST
+        while time.monotonic() < deadline:
+            with self._engine.lock:
+                if all(lane.buffer or not lane.evidence or lane.sole for lane in lanes):
+                    return
+            time.sleep(0.001)
 
     def leave(self) -> None:
         """End it: the connection is closed by whoever called."""

@@ -164,9 +164,11 @@ class Flow:
         state = self.lanes[lane]
         state.depth, state.consumers = ready, consumers
         state.probing = False
-        if state.held_since is not None:
-            state.confirmed = ready > 0
+        if state.held_since is not None and ready:
+            state.confirmed = True
             self.sidelines.until(max(now, state.held_since + self.sidelines.patience), state)
+        elif not ready:
+            state.held_since = None
         self.sidelines.round_trip = round_trip
         self.sidelines.slowest = round_trip if slowest is None else slowest
         if state.window is not None:

@@ -76,7 +76,6 @@ class Sidelines:
                 lane.held_since = now
                 lane.asked = lane.confirmed = False
                 self.until(now + self.patience // ASK_AFTER, lane)
-                self.until(now + self.patience, lane)
 
     def fire(self, now: int) -> tuple[list[LaneState], list[LaneState]]:
         """Let go on whoever may; returns the lanes to look at, and those that a round waited for in vain."""
@@ -90,12 +89,10 @@ class Sidelines:
             if lane.blocks & WAITING and lane.wakes is not None and lane.wakes <= now:
                 self.unblock(lane, WAITING)
             if lane.held_since is not None:
-                over = lane.held_since + self.patience_for(lane)
-                if over <= now:
-                    in_vain.append(lane)
-                elif not lane.asked:
+                if not lane.asked:  # however late we are: the answer decides when to look again
                     lane.asked = True
                     doubtful.append(lane)
-                elif lane.held_since + self.patience <= now:
-                    self.until(over, lane)
+                    self.until(lane.held_since + EXCUSED * self.patience, lane)
+                elif lane.held_since + self.patience_for(lane) <= now:
+                    in_vain.append(lane)
         return doubtful, in_vain
