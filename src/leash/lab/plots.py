@@ -136,8 +136,8 @@ def _qos(result: Result) -> list[Plot]:
         data.append(_line(column, colour, [at for at, _ in held], [count for _, count in held]))
     held = _plot(
         "What the slow worker sits on",
-        "Messages delivered to it and not yet done, on autopilot. It starts from a window of 16 and learns, "
-        "at one message a second, how few it needs.",
+        "Messages delivered to it and not yet done, on autopilot. The window starts at 16 and is looked at "
+        "again after some ten messages: at one a second, that is the whole experiment.",
         data,
         "seconds",
         "messages",
