@@ -174,8 +174,33 @@ def aio_pika(job: Job) -> None:
     asyncio.run(publish() if job.action == "publish" else consume())
 
 
+def leash_consumer(job: Job) -> None:
+    """Everything on: quanta, a rate that never binds, CoDel, windows on autopilot."""
+    import threading
+
+    from leash import Consumer, Queue
+
+    queues = [
+        Queue(name, quantum=4 * (n + 1), rate=1_000_000, burst=100_000) for n, name in enumerate(job.queues)
+    ]
+    consumer = Consumer(job.uri, queues=queues, workers=1, rate=10_000_000, burst=1_000_000)
+    done = threading.Event()
+    seen = 0
+
+    @consumer.handler
+    def handle(_: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == job.count:
+            done.set()
+
+    with consumer:
+        done.wait()
+
+
 CLIENTS: dict[str, Callable[[Job], None]] = {
     "leash": leash,
+    "leash.Consumer": leash_consumer,
     "pika": pika,
     "amqpstorm": amqpstorm,
     "aio-pika": aio_pika,
