@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,7 @@ from leash.lab.clock import SECOND
 from leash.lab.figures import Progress, Run
 from leash.lab.live import Server, fill, plain
 from leash.lab.live_seeds import NackingClient
-from leash.lab.proxy import slow
+from leash.lab.proxy import slow_apart
 
 SETTLE = 3.0
 """Seconds until the deepest window, 51 messages of 40 ms, has gone round once."""
@@ -47,10 +48,11 @@ class Observed:
 def measure(uri: str, progress: Progress) -> Run:
     run = Run()
     with contextlib.ExitStack() as stack:
+        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(0.0005)  # ten consumers in one process: nobody should wait 5 ms for his turn
         far = {}
         for trip in (100, 200):
-            proxy, far[trip] = slow(uri, trip / 2000)
-            stack.enter_context(proxy)
+            far[trip] = stack.enter_context(slow_apart(uri, trip / 2000))
         _cases(run, uri, far, lambda part: progress(0.5 * part))
         _nacking(run, uri, far[100], lambda part: progress(0.5 + 0.5 * part))
     return run

@@ -11,7 +11,7 @@ from leash.lab import fair
 from leash.lab.figures import Progress, Run
 from leash.lab.live import Enough, fill, plain
 from leash.lab.live_seeds import SlotLoop
-from leash.lab.proxy import slow
+from leash.lab.proxy import slow_apart
 
 SPARE = 1.03
 """Queues hold a little more than is served, so that all are backlogged to the end."""
@@ -49,8 +49,7 @@ def _varying_costs(run: Run, uri: str) -> None:
 
 def _small_windows(run: Run, uri: str) -> None:
     fill(uri, {name: plain(name, 40 * quantum) for name, quantum in _lanes()})
-    proxy, far = slow(uri, fair.SLOW_WIRE / 1e9)
-    with proxy, connect(far, name="lab") as connection:
+    with slow_apart(uri, fair.SLOW_WIRE / 1e9) as far, connect(far, name="lab") as connection:
         loop = SlotLoop(connection, fair.NAMES, fair.QUANTA, fair.SMALL)
         loop.run(STARVED, fair.SLOW_SERVICE / 1e9)
         run.values["small window, as published: p0's gain"] = fair.deviation(loop.served)[0]

@@ -19,6 +19,7 @@ def measure(uri: str, progress: Progress) -> Run:
         uri,
         [Queue(name, quantum, window=rate.PREFETCH) for name, quantum in rate.QUANTA.items()],
         rate=rate.TOTAL_RATE,
+        burst=rate.TOTAL_BURST,
     )
     starts: list[int] = []
     served: list[tuple[int, str]] = []

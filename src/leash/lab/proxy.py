@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 
 from leash.amqp.uri import parse
@@ -51,6 +54,29 @@ class Proxy:
                 _Pipe(self, server, client)
 
 
+@contextlib.contextmanager
+def slow_apart(uri: str, delay: float) -> Iterator[str]:
+    """The same in a process of its own: what is measured then does not wait for the proxy's threads."""
+    host, port = parse(uri).hosts[0]
+    command = [sys.executable, "-m", "leash.lab.proxy", host, str(port), str(delay)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            far = int(process.stdout.readline())
+            yield replace(parse(uri), hosts=(("127.0.0.1", far),)).reveal()
+        finally:
+            process.kill()
+
+
+def _serve(host: str, port: str, delay: str) -> None:
+    """Run until standard input ends: with whoever started it."""
+    sys.setswitchinterval(0.0005)
+    with Proxy(host, int(port), float(delay)) as proxy:
+        sys.stdout.write(f"{proxy.port}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
 class _Pipe:
     """One direction: a thread reads and stamps, another writes what is due."""
 
@@ -89,3 +115,7 @@ def slow(uri: str, delay: float) -> tuple[Proxy, str]:
     host, port = place.hosts[0]
     proxy = Proxy(host, port, delay)
     return proxy, replace(place, hosts=(("127.0.0.1", proxy.port),)).reveal()
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:4])
