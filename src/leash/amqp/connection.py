@@ -230,7 +230,7 @@ class Connection:
         patience = self.heartbeat * 1.5  # the broker sends every half interval: two were missed, and a margin
         last_heard = time.monotonic()
         while True:
-            data = transport.read(beat / 2 if beat else 60.0)
+            data = transport.read(0.01 if self._owed else beat / 2 if beat else 60.0)
             now = time.monotonic()
             if data:
                 last_heard = now
