@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,6 +32,17 @@ def place(uri: str, management: Management) -> Iterator[str]:
         yield replace(parse(uri), vhost=name).reveal()
     finally:
         management.delete_vhost(name)
+
+
+@contextlib.contextmanager
+def prompt_threads() -> Iterator[None]:
+    """Several clients in one process, and none of their threads should wait 5 ms for its turn."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def fill(uri: str, queues: Mapping[str, Iterable[Outgoing]]) -> None:

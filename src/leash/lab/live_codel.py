@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 from leash.amqp import connect
-from leash.consumer import Consumer, Message, Queue
+from leash.consumer import Consumer, Message, Queue, QueueStats
 from leash.lab import codel
 from leash.lab.clock import SECOND
 from leash.lab.figures import Progress, Run
-from leash.lab.live import Server, fill, plain
+from leash.lab.live import Server, fill, plain, prompt_threads
 from leash.lab.live_seeds import NackingClient
 from leash.lab.proxy import slow_apart
 
@@ -20,6 +19,10 @@ SETTLE = 3.0
 """Seconds until the deepest window, 51 messages of 40 ms, has gone round once."""
 SPAN = 6.0
 STARTING = 8.0
+GROUPS = 4
+
+_Asked = tuple[str, int, int, int | None]
+"""Queue, work, round trip, window."""
 
 
 class Observed:
@@ -48,44 +51,53 @@ class Observed:
 def measure(uri: str, progress: Progress) -> Run:
     run = Run()
     with contextlib.ExitStack() as stack:
-        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
-        sys.setswitchinterval(0.0005)  # ten consumers in one process: nobody should wait 5 ms for his turn
+        stack.enter_context(prompt_threads())
         far = {}
         for trip in (100, 200):
             far[trip] = stack.enter_context(slow_apart(uri, trip / 2000))
-        _cases(run, uri, far, lambda part: progress(0.5 * part))
-        _nacking(run, uri, far[100], lambda part: progress(0.5 + 0.5 * part))
+        _cases(run, uri, far, lambda part: progress(0.7 * part))
+        _nacking(run, uri, far[100], lambda part: progress(0.7 + 0.3 * part))
     return run
 
 
 def _cases(run: Run, uri: str, far: dict[int, str], progress: Progress) -> None:
-    """All at once: they sleep most of the time, each on a queue and a connection of its own."""
+    """A few at a time: they sleep, mostly, but too many on one machine would wait for each other."""
     cases = [(f"case-{n}", case.work, case.trip, case.window) for n, case in enumerate(codel.CASES)]
     pilots = [(f"autopilot-{work}", work, 100, None) for work in codel.AUTOPILOT]
-    every = [*cases, *pilots]
+    every: list[_Asked] = [*cases, *pilots]
     fill(
         uri,
         {name: plain(name, round((SETTLE + SPAN + STARTING) * 1000 / work)) for name, work, _, _ in every},
     )
-    observed = [Observed(far[trip], name, work, window) for name, work, trip, window in every]
+    seen: dict[str, tuple[float, float, QueueStats]] = {}
+    for start in range(GROUPS):
+        progress(start / GROUPS)
+        seen |= _together(far, every[start::GROUPS])
+    for (name, *_), case in zip(cases, codel.CASES, strict=True):
+        codel.fill(run, case, *seen[name][:2])
+    for work in codel.AUTOPILOT:
+        _, wait, stats = seen[f"autopilot-{work}"]
+        run.values[f"autopilot, {work} ms work: window"] = stats.window
+        if work == 40:
+            run.values["shrinking: nacks a message"] = stats.counts.get("returned", 0) / max(1, stats.handled)
+            run.values["shrinking: wait"] = wait
+
+
+def _together(far: dict[int, str], asked: list[_Asked]) -> dict[str, tuple[float, float, QueueStats]]:
+    """Consumers side by side, each on a queue and a connection of its own."""
+    observed = [Observed(far[trip], name, work, window) for name, work, trip, window in asked]
     with contextlib.ExitStack() as stack:
         with ThreadPoolExecutor(len(observed)) as pool:  # each takes several round trips to start
             list(pool.map(stack.enter_context, [each.consumer for each in observed]))
         time.sleep(SETTLE)
         since = time.monotonic_ns()
-        for part in range(20):
-            progress(part / 20)
-            time.sleep(SPAN / 20)
+        time.sleep(SPAN)
         until = time.monotonic_ns()
         stats = [each.consumer.stats().queues[each.queue] for each in observed]
-    for case, each in zip(codel.CASES, observed, strict=False):
-        codel.fill(run, case, *each.busy_and_wait(since, until))
-    for work, each, after in zip(codel.AUTOPILOT, observed[len(cases) :], stats[len(cases) :], strict=True):
-        run.values[f"autopilot, {work} ms work: window"] = after.window
-        if work == 40:
-            handled = max(1, after.handled)
-            run.values["shrinking: nacks a message"] = after.counts.get("returned", 0) / handled
-            run.values["shrinking: wait"] = each.busy_and_wait(since, until)[1]
+    return {
+        each.queue: (*each.busy_and_wait(since, until), after)
+        for each, after in zip(observed, stats, strict=True)
+    }
 
 
 def _nacking(run: Run, uri: str, far: str, progress: Progress) -> None:

@@ -12,11 +12,16 @@ from leash.consumer import Consumer, Message
 from leash.lab import qos
 from leash.lab.clock import SECOND
 from leash.lab.figures import Progress, Run
-from leash.lab.live import Server
+from leash.lab.live import Server, prompt_threads
 from leash.lab.live_seeds import SharedThreads
 
 
 def measure(uri: str, progress: Progress) -> Run:
+    with prompt_threads():
+        return _measure(uri, progress)
+
+
+def _measure(uri: str, progress: Progress) -> Run:
     run = Run()
     for prefetch in (0, 1):
         queue = f"prefetch-{prefetch}"
