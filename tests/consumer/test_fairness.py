@@ -121,7 +121,7 @@ def test_ten_queues_with_all_of_200_000_messages(
     assert spread_of(channel, uri, kind, workers, seconds, 200_000).worst <= 1
 
 
-@pytest.mark.parametrize("workers", [1, 8])
+@pytest.mark.parametrize("workers", [1, pytest.param(8, marks=pytest.mark.soak)])
 def test_with_costs_of_1_to_100_the_spread_stays_below_two_rounds(
     channel: Channel, uri: str, workers: int
 ) -> None:
@@ -184,6 +184,7 @@ def pace(channel: Channel, uri: str, queues: list[Queue], count: int) -> float:
     return rate
 
 
+@pytest.mark.soak  # a ratio of two speeds, and machines are noisy
 @pytest.mark.parametrize("trickle", [False, True])
 def test_nine_queues_that_are_empty_or_trickle_cost_the_tenth_next_to_nothing(
     channel: Channel, uri: str, trickle: bool

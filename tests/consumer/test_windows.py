@@ -16,6 +16,7 @@ from tests.consumer.kit import fill, running, until
 from tests.proxy import Proxy
 
 
+@pytest.mark.soak  # milliseconds on the wall clock: for a machine that does nothing else
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_behind_50_ms_each_way_the_window_finds_26_and_comes_down_when_work_gets_slow(
     channel: Channel, uri: str, broker: Broker, kind: str
