@@ -133,6 +133,16 @@ def test_it_runs_as_an_unprivileged_user_too() -> None:
         assert processes_in(Path(home) / "node") == []
 
 
+def test_a_start_that_is_interrupted_leaves_no_process(folder: Path) -> None:
+    def interrupt(seconds: float) -> None:
+        if seconds > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Broker(folder).start(interrupt)
+    assert processes_in(folder) == []
+
+
 def test_a_broker_of_ones_own_is_used_when_it_is_named() -> None:
     own = "amqp://me:secret@broker.example/"
     assert leash("uri", LEASH_URI=own).strip() == own

@@ -99,6 +99,9 @@ class Broker:
                     return
                 except _PortTaken:
                     self._end(signal.SIGKILL)
+                except BaseException:  # a start that is interrupted leaves nothing behind either
+                    self._end(signal.SIGKILL)
+                    raise
             raise BrokerError(f"three times a port was taken by somebody else; the log is {self._log}")
 
     def stop(self, *, purge: bool = False) -> None:
