@@ -2,10 +2,10 @@
 
 fair.py     who is next         rounds.py (turns, holds), bulk.py (a whole batch), tiers.py, fair_state.py
                                 certificate.py (is it fair, and if not, why)
-window.py   how much credit     credit.py (the formulas), tally.py (an epoch), payoff.py (did growing help)
+window.py   how much credit     credit.py (the formulas), tally.py (an epoch), payoff.py (did it help)
 codel.py    is delay standing   shed.py (what follows from it)
 tokens.py   may it go now
-ring.py     where a key goes    phash.py, jump.py (Erlang's functions), terms.py, fields.py (what is hashed),
+ring.py     where a key goes    phash.py, jump.py (Erlang's functions), terms.py, fields.py (the terms),
                                 keys.py (whole columns)
 exact.py    numbers as they were meant
 """
