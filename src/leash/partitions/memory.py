@@ -67,13 +67,14 @@ def recall(connection: Connection, name: str) -> Memory:
     while True:
         try:
             return _fold(_records(connection, name), connection.version)
-        except NotFound:
-            return Memory(None, {})
         except PreconditionFailed as error:
             raise TopologyError(
                 f"queue {stream(name)!r} exists and is no stream of ours: choose another name, or delete it"
             ) from error
         except ChannelError as error:
+            # RabbitMQ also says "not found" of a stream that is there and whose leader is not up yet.
+            if isinstance(error, NotFound) and "home node" not in error.text:
+                return Memory(None, {})
             if isinstance(error, AccessRefused) or time.monotonic() > deadline:
                 raise
             time.sleep(0.5)
