@@ -7,9 +7,11 @@ way that each client offers for it.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -40,24 +42,29 @@ def leash(job: Job) -> None:
                 message = Outgoing(b"x" * job.size, "", job.queues[0])
                 publisher.publish(message for _ in range(job.count))
             return
-        import queue
+        done = threading.Event()
+        left, half = job.count, max(1, job.window // 2)
+        channels: dict[int, Any] = {}
+        unacked: dict[int, int] = {}
 
-        arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        channels = {}
+        def deliver(batch: Any) -> None:
+            nonlocal left
+            left -= len(batch)
+            number = batch.channel
+            unacked[number] += len(batch)
+            if unacked[number] >= half or left <= 0:
+                channels[number].ack(batch.tags[-1], multiple=True)
+                unacked[number] = 0
+            if left <= 0:
+                done.set()
+
         for name in job.queues:
             channel = connection.channel()
             channel.qos(job.window)
-            channels[channel.number] = (channel, [0])
-            channel.consume(name, deliver=arrived.put)
-        left, half = job.count, max(1, job.window // 2)
-        while left > 0:
-            batch = arrived.get()
-            left -= len(batch)
-            channel, unacked = channels[batch.channel]
-            unacked[0] += len(batch)
-            if unacked[0] >= half or left <= 0:
-                channel.ack(batch.tags[-1], multiple=True)
-                unacked[0] = 0
+            channels[channel.number] = channel
+            unacked[channel.number] = 0
+            channel.consume(name, deliver=deliver)
+        done.wait()
 
 
 def pika(job: Job) -> None:
@@ -176,8 +183,6 @@ def aio_pika(job: Job) -> None:
 
 def leash_consumer(job: Job) -> None:
     """Everything on: quanta, a rate that never binds, CoDel, windows on autopilot."""
-    import threading
-
     from leash import Consumer, Queue
 
     queues = [
@@ -198,18 +203,20 @@ def leash_consumer(job: Job) -> None:
         done.wait()
 
 
-CLIENTS: dict[str, Callable[[Job], None]] = {
-    "leash": leash,
-    "leash.Consumer": leash_consumer,
-    "pika": pika,
-    "amqpstorm": amqpstorm,
-    "aio-pika": aio_pika,
+CLIENTS: dict[str, tuple[Callable[[Job], None], str]] = {
+    "leash": (leash, "leash.amqp"),
+    "leash.Consumer": (leash_consumer, "leash.consumer.consumer"),
+    "pika": (pika, "pika"),
+    "amqpstorm": (amqpstorm, "amqpstorm"),
+    "aio-pika": (aio_pika, "aio_pika"),
 }
+"""What to run, and what to import before the clock starts: C has nothing to import."""
 
 
 def main() -> None:
     job = Job(**json.loads(sys.argv[2]))
-    client = CLIENTS[sys.argv[1]]
+    client, module = CLIENTS[sys.argv[1]]
+    importlib.import_module(module)
     before = resource.getrusage(resource.RUSAGE_SELF)
     began = time.perf_counter()
     client(job)

@@ -104,8 +104,8 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: rabbitmq_c consume|publish HOST PORT VHOST WINDOW COUNT QUEUE... [SIZE]\n");
     return 2;
   }
-  amqp_connection_state_t connection = connect_to(argv);
   double began = wall(), spent = cpu();
+  amqp_connection_state_t connection = connect_to(argv);
   if (!strcmp(argv[1], "consume"))
     consume(connection, atoi(argv[5]), atol(argv[6]), argc - 7, argv + 7);
   else

@@ -10,12 +10,13 @@ import contextlib
 import select
 import socket
 import ssl
+import struct
 import threading
 import time
 
 from leash.errors import ConfigError, ConnectError, HostUnreachable, TlsError
 
-_READ = 1 << 18
+_READ = 1 << 16
 
 
 class Transport:
@@ -24,16 +25,22 @@ class Transport:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._sending = threading.Lock()
-        self._readable = select.poll()
-        self._readable.register(sock, select.POLLIN)
+        self._patience = -1.0
         self._writable = select.poll()
         self._writable.register(sock, select.POLLOUT)
 
     def read(self, timeout: float) -> bytes | None:
         """What came; None if nothing came in time; empty if the peer closed."""
-        if not self._readable.poll(max(0, int(timeout * 1000))):
+        if timeout != self._patience:
+            # The socket's own timeout, for reading only: asking `poll` first costs a system call a read.
+            self._patience = timeout
+            microseconds = max(1, int(timeout * 1_000_000))
+            limit = struct.pack("@ll", *divmod(microseconds, 1_000_000))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        try:
+            return self._socket.recv(_READ)
+        except BlockingIOError:
             return None
-        return self._socket.recv(_READ)
 
     def write(self, data: bytes, deadline: float | None = None) -> None:
         """Hand all of it to the kernel. TimeoutError past the deadline: then half a frame may be out."""
