@@ -84,7 +84,7 @@ def run(folder: Path = Path("leash-demo")) -> Path:
         demo_page.write(report, QUANTA, RATE, seen.shares, seen.done, counted)
         console.print(_result(counted))
         rate = _pace(seen)
-        console.print(f"Rate: {rate:,.0f} messages a second, limit {RATE:,}")
+        console.print(f"Rate: {rate:,.0f} messages a second, limit {RATE:,} and a burst of {BURST:,}")
         console.print(f"Parquet: {target} ({sum(counted.values()):,} rows)\nReport:  {report}")
         console.print("Cleaning up ...")
     console.print(f"Done in {time.monotonic() - began:.0f} s.")
