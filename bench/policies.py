@@ -25,7 +25,7 @@ def ring() -> list[Row]:
     import numpy as np
     import pyarrow as pa
 
-    from leash.policies import HashRing, jump
+    from leash.policies.ring import HashRing, jump
 
     rng = random.Random(1)
     keys = [rng.randbytes(10).hex().encode() for _ in range(1_000_000)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from leash.errors import ConfigError
 from leash.policies import TokenBucket, Window, prefetch_window
-from leash.policies.credit import ceil_with_root, lane_window, standing_wait, utilisation
+from leash.policies.window.credit import ceil_with_root, lane_window, standing_wait, utilisation
 from tests.policies.windowsim import MS, SECOND, Simulation, always
 
 

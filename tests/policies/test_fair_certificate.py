@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leash.errors import ConfigError
-from leash.policies.certificate import Certificate
 from leash.policies.fair import DeficitRoundRobin, Ticket
+from leash.policies.fair.certificate import Certificate
 
 
 def test_it_measures_the_spread_in_rounds() -> None:

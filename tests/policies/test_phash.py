@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leash.errors import ConfigError
-from leash.policies.jump import bucket
-from leash.policies.phash import Atom, phash2
+from leash.policies.ring.jump import bucket
+from leash.policies.ring.phash import Atom, phash2
 
 HASHES: list[tuple[object, int]] = [
     (b"", 13708901),

@@ -13,10 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from leash.errors import ConfigError
-from leash.policies import jump
-from leash.policies.fields import Field
-from leash.policies.phash import phash2
-from leash.policies.ring import HashRing, HotKey, Load, Move, buckets
+from leash.policies.ring import HashRing, HotKey, Load, Move, buckets, jump
+from leash.policies.ring.fields import Field
+from leash.policies.ring.phash import phash2
 
 
 def equal(n: int, **options: Any) -> HashRing:

@@ -13,8 +13,8 @@ from leash.amqp import Channel, Connection, Outgoing, Publisher, connect, topolo
 from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.errors import PreconditionFailed
-from leash.policies.fields import Field
 from leash.policies.ring import HashRing
+from leash.policies.ring.fields import Field
 
 COUNT = 20_000
 LETTERS = {

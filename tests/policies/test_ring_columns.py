@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leash.policies import jump
-from leash.policies.fields import Field
-from leash.policies.phash import phash2
-from leash.policies.ring import HashRing, buckets
+from leash.policies.ring import HashRing, buckets, jump
+from leash.policies.ring.fields import Field
+from leash.policies.ring.phash import phash2
 
 
 def equal(n: int, **options: Any) -> HashRing:

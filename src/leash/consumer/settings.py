@@ -8,9 +8,9 @@ from typing import Literal, get_args
 
 from leash.errors import ConfigError
 from leash.flow import Lane
-from leash.policies.credit import MOST
 from leash.policies.exact import Number, per_second, whole
 from leash.policies.shed import Mode
+from leash.policies.window.credit import MOST
 
 SECOND = 1_000_000_000
 FIXED_WINDOW = 16

@@ -8,11 +8,11 @@ from typing import Any
 
 from leash.errors import ConfigError
 from leash.policies.codel import CoDel
-from leash.policies.credit import MOST
 from leash.policies.exact import Number, whole
 from leash.policies.shed import Mode, Shedder
 from leash.policies.tokens import TokenBucket
 from leash.policies.window import Window
+from leash.policies.window.credit import MOST
 
 MS = 1_000_000
 

@@ -12,7 +12,7 @@ from leash.flow.lane import BUSY, THROTTLED, Entry, LaneState
 from leash.flow.picking import Grant
 from leash.flow.shedding import judge, judge_dropping
 from leash.flow.windows import observe
-from leash.policies.rounds import Ticket
+from leash.policies.fair.rounds import Ticket
 
 if TYPE_CHECKING:
     from leash.flow.flow import Flow

@@ -10,9 +10,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from leash.flow.lane import LaneState
-from leash.policies.certificate import Certificate, Verdict
-from leash.policies.credit import lane_window
-from leash.policies.rounds import Ticket
+from leash.policies.fair.certificate import Certificate, Verdict
+from leash.policies.fair.rounds import Ticket
+from leash.policies.window.credit import lane_window
 
 if TYPE_CHECKING:
     from leash.flow.flow import Flow

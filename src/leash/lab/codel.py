@@ -13,7 +13,7 @@ from leash.lab.figures import Claim, Experiment, Progress, Run
 from leash.lab.queues import Queue
 from leash.lab.seeds import NackingClient
 from leash.lab.simulator import Pool
-from leash.policies.credit import standing_wait, utilisation
+from leash.policies.window.credit import standing_wait, utilisation
 
 TARGET, INTERVAL = 100 * MS, 20 * MS
 """The document's own, for CoDel by nack."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from leash.lab import codel, fair, hashing, rate
 from leash.lab.figures import Result, Run
-from leash.policies.credit import standing_wait, utilisation
+from leash.policies.window.credit import standing_wait, utilisation
 
 Plot = dict[str, Any]
 

@@ -112,7 +112,7 @@ def plan(
     from leash.partitions import asked
     from leash.partitions import show as pictures
     from leash.partitions.plan import compare, notes
-    from leash.policies.terms import check_version
+    from leash.policies.ring.terms import check_version
 
     before = asked.layout_of(name, uri, state, by, missing_ok=True)
     all_weights = asked.weights_of(before, weights, bind, unbind, weigh)

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from leash.errors import ConfigError
 from leash.partitions.slots import Owners
-from leash.policies import jump
-from leash.policies.ring import HashRing, Move
-from leash.policies.terms import Terms
+from leash.policies.ring import HashRing, Move, jump
+from leash.policies.ring.terms import Terms
 
 Shape = Literal["slots", "direct"]
 FORMAT = 1

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from leash.errors import ConfigError
 from leash.policies.exact import whole
-from leash.policies.rounds import Ticket
+from leash.policies.fair.rounds import Ticket
 
 
 class Verdict(NamedTuple):

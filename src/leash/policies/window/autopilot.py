@@ -12,10 +12,10 @@ from fractions import Fraction
 from math import isqrt
 from typing import NamedTuple
 
-from leash.policies.credit import MOST, SECOND, lane_window, model, standing_wait
 from leash.policies.exact import Number, per_second, whole
-from leash.policies.payoff import Pace, Payoff
-from leash.policies.tally import Tally
+from leash.policies.window.credit import MOST, SECOND, lane_window, model, standing_wait
+from leash.policies.window.payoff import Pace, Payoff
+from leash.policies.window.tally import Tally
 
 _ROUND_TRIPS = 4
 _SPAN = 100_000_000

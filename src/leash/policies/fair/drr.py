@@ -5,11 +5,6 @@ estimate when it is picked and the difference when the work is settled, and carr
 rounds. While lanes have work, none gets more than 1 + (Max - 1) / quantum rounds ahead of another, Max
 being the largest cost. A pick takes constant time while quanta are not far below costs; else it walks over
 the lanes in debt.
-
-    rounds.py       whose turn it is within a tier; held rounds
-    bulk.py         the same for a whole batch
-    tiers.py        which tier
-    fair_state.py   carrying on in another process
 """
 
 from __future__ import annotations
@@ -19,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from leash.errors import ConfigError
-from leash.policies import fair_state
-from leash.policies import tiers as strict
-from leash.policies.bulk import share_out
 from leash.policies.exact import whole
-from leash.policies.rounds import Lane, Rounds, Ticket
+from leash.policies.fair import state as saved
+from leash.policies.fair import tiers as strict
+from leash.policies.fair.bulk import share_out
+from leash.policies.fair.rounds import Lane, Rounds, Ticket
 
 __all__ = ["DeficitRoundRobin", "Ticket"]
 
@@ -251,11 +246,11 @@ class DeficitRoundRobin:
 
     def state(self) -> dict[str, Any]:
         """Balances, rounds and the order of turns as plain JSON; not what is visible, expected or blocked."""
-        return fair_state.save(self._tiers, self._lanes)
+        return saved.save(self._tiers, self._lanes)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state. Lanes that are gone are left out; new ones, or in a new tier, start afresh."""
-        fair_state.load(state, self._tiers, self._lanes)
+        saved.load(state, self._tiers, self._lanes)
 
     # Looking up
 

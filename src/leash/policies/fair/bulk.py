@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from leash.policies.rounds import Lane, Rounds
+from leash.policies.fair.rounds import Lane, Rounds
 
 
 def share_out(rounds: Rounds, budget: int, grants: dict[str, int]) -> int:

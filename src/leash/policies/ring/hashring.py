@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leash.errors import ConfigError
-from leash.policies import jump
-from leash.policies.terms import Terms, check_by, check_version
+from leash.policies.ring import jump
+from leash.policies.ring.terms import Terms, check_by, check_version
 
 KEEPS_ITS_RING = (4, 2)
 """From here on a new broker keeps its metadata, and the ring with it, in Khepri; before, in Mnesia."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from leash.policies.credit import MOST
+from leash.policies.window.credit import MOST
 
 STARVED = 20
 IDLE = 40

@@ -8,7 +8,7 @@ from typing import Any
 
 from leash.errors import ConfigError
 from leash.policies.exact import whole
-from leash.policies.rounds import Lane, Rounds
+from leash.policies.fair.rounds import Lane, Rounds
 
 
 def save(tiers: list[Rounds], lanes: dict[str, Lane]) -> dict[str, Any]:

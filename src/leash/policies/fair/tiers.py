@@ -7,7 +7,7 @@ one that is served anyhow runs up no debt by it.
 
 from __future__ import annotations
 
-from leash.policies.rounds import Rounds
+from leash.policies.fair.rounds import Rounds
 
 SERVICE = 100
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leash.errors import ConfigError
-from leash.policies.phash import BINARY, GOLDEN, RANGE, WORD, lookup2
+from leash.policies.ring.phash import BINARY, GOLDEN, RANGE, WORD, lookup2
 
 _SLICE = 1 << 15
 """Keys worked on at once."""

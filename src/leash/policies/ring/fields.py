@@ -11,7 +11,7 @@ import struct
 from typing import Any, NamedTuple
 
 from leash.errors import ConfigError
-from leash.policies.phash import UNDEFINED, Atom, binary
+from leash.policies.ring.phash import UNDEFINED, Atom, binary
 
 INTEGERS = {
     "byte": (-(1 << 7), (1 << 7) - 1),
