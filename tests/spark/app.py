@@ -44,7 +44,10 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 def main(told: dict[str, Any]) -> None:
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.master(told["master"]).config("spark.ui.enabled", "false").getOrCreate()
+    builder = SparkSession.builder.master(told["master"]).config("spark.ui.enabled", "false")
+    # Spark's log of written files stays one file a batch, so that tests see what came in which.
+    builder = builder.config("spark.sql.streaming.fileSink.log.compactInterval", "10000")
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     folder = Path(told["folder"])
     frame = spark.readStream.format("rabbitmq").options(**told["options"]).load()

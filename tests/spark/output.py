@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -15,9 +16,18 @@ def committed_rows(out: Path) -> tuple[list[bytes], list[bytes]]:
     return [row["value"] for row in rows], [row["value"] for row in rows if not row["redelivered"]]
 
 
+def batches(out: Path) -> list[list[dict[str, Any]]]:
+    """The rows of each batch, split by split."""
+    logs = sorted((int(log.name), log) for log in (out / "_spark_metadata").glob("[0-9]*"))
+    return [[row for file in _listed(log) for row in pq.read_table(file).to_pylist()] for _, log in logs]
+
+
 def _files(out: Path) -> list[Path]:
-    found = set()
-    for log in (out / "_spark_metadata").glob("[0-9]*"):
-        for line in log.read_text().splitlines()[1:]:
-            found.add(Path(json.loads(line)["path"].removeprefix("file://")))
-    return sorted(found)
+    logs = (out / "_spark_metadata").glob("[0-9]*")
+    return sorted({file for log in logs for file in _listed(log)})
+
+
+def _listed(log: Path) -> list[Path]:
+    return [
+        Path(json.loads(line)["path"].removeprefix("file://")) for line in log.read_text().splitlines()[1:]
+    ]

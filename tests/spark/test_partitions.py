@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -9,19 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leash.amqp import Outgoing, Publisher, connect
+from leash.amqp import Outgoing, Properties, Publisher, connect
 from leash.errors import ConfigError, TopologyError
 from leash.partitions import Partitions, control, memory
 from leash.spark.settings import sink_settings, source_settings
+from tests.consumer.kit import until
 from tests.partitions.helpers import publish, random_keys, weights
 
+from . import app
 from .harness import Query, Row, ready, wait_plan
+from .output import batches
+from .workers import python_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SLOTS = 24
 KEYS = 100
+PERSISTENT = Properties(delivery_mode=2)
 
 
 def given(uri: str, staging: Path, **more: object) -> dict[str, str]:
@@ -118,9 +125,8 @@ def test_a_marker_is_passed_only_when_its_split_is_sealed(
         assert (1, "old") in memory.recall(connection, "orders").passed
 
 
-def test_through_two_resizes_and_a_driver_that_dies_every_key_stays_in_order(
-    uri: str, tmp_path: Path
-) -> None:
+def test_through_two_resizes_and_two_kills_every_key_stays_in_order(uri: str, tmp_path: Path) -> None:
+    """A real Spark program: a task worker dies during one resize, driver and all during the other."""
     three, four = (Partitions("orders", weights(count), slots=SLOTS) for count in (3, 4))
     three.declare(uri)
     count, sent = 20_000, [0]
@@ -129,37 +135,42 @@ def test_through_two_resizes_and_a_driver_that_dies_every_key_stays_in_order(
         with connect(uri) as connection, Publisher(connection) as publisher:
             for first in range(0, count, 100):
                 publisher.publish(
-                    Outgoing(b"%d" % n, "orders", f"customer-{n * 7919 % KEYS}", mandatory=True)
+                    Outgoing(b"%d" % n, "orders", f"customer-{n * 7919 % KEYS}", PERSISTENT, mandatory=True)
                     for n in range(first, first + 100)
                 )
                 sent[0] = first + 100
-                time.sleep(0.02)
+                time.sleep(0.1)
 
     def resize() -> None:
         for after, partitions in ((4000, four), (12_000, three)):
-            while sent[0] < after:
-                time.sleep(0.02)
+            until(lambda after=after: sent[0] >= after, 60)  # type: ignore[misc]
             partitions.apply(uri, settle=0.5)
 
+    def all_there() -> bool:
+        time.sleep(0.5)
+        return len({row["value"] for rows in batches(out) for row in rows}) >= count
+
+    told = given(uri, tmp_path / "staging", maxRecordsPerTrigger=1500)
+    program = app.start(told, tmp_path)
     threads = [threading.Thread(target=source), threading.Thread(target=resize)]
-    for thread in threads:
-        thread.start()
-    query = Query(given(uri, tmp_path, maxRecordsPerTrigger=1500))
-    batches: list[list[Row]] = []
-    killed = False
-    deadline = time.monotonic() + 60
-    while sum(map(len, batches)) < count and time.monotonic() < deadline:
-        if not wait_plan(query):
-            continue
-        if not killed and sent[0] > 8000 and len(query.partitions()) > 2:
-            query.read(query.partitions()[:1])  # one task is done, and the driver dies
-            query.restart()
-            killed = True
-        batches.append(query.read())
-    for thread in threads:
-        thread.join()
-    assert killed
-    check_order(batches, count)
+    out = tmp_path / "out"
+    try:
+        until(lambda: (out / "_spark_metadata").is_dir(), 60)
+        for thread in threads:
+            thread.start()
+        until(lambda: sent[0] > 4100, 60)
+        until(lambda: bool(python_workers(program.pid)), 60)
+        os.kill(python_workers(program.pid)[0], signal.SIGKILL)
+        until(lambda: sent[0] > 12_100, 60)
+        app.kill(program)
+        program = app.start(told, tmp_path)
+        for thread in threads:
+            thread.join()
+        until(all_there, 120)
+    finally:
+        if program.poll() is None:
+            app.kill(program)
+    check_order(batches(out), count)
 
 
 def test_options_that_contradict_each_other_are_refused(uri: str, tmp_path: Path) -> None:
