@@ -9,7 +9,7 @@ from pathlib import Path
 
 from leash.broker import Broker, own_uri
 
-ALL = ["wire", "policies", "consumer", "spark", "ring_spark"]
+ALL = ["wire", "policies", "consumer", "spark", "ring_spark", "plan"]
 
 
 def main() -> None:

@@ -233,6 +233,7 @@ class AsyncPool(Pool):
                 try:
                     await handler(message)
                 except BaseException as error:
+                    _unless_cancelled()
                     self.failed([message], error)
                 else:
                     if message._outcome is None:
@@ -254,9 +255,17 @@ class AsyncPool(Pool):
             try:
                 await self.handler(messages)
             except BaseException as error:
+                _unless_cancelled()
                 self.failed([message for message in messages if not message.settled], error)
                 messages = []
         return _finished(work, self.engine.clock.now() - begin, messages)
+
+
+def _unless_cancelled() -> None:
+    """A handler may fail with CancelledError; when this very task is cancelled, the loop is going down."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -15,13 +15,14 @@ Plot = dict[str, Any]
 def write(
     path: Path,
     quanta: Mapping[str, int],
-    rate: int,
+    limit: tuple[int, int],
     shares: Sequence[Mapping[str, float]],
-    done: Sequence[tuple[float, int]],
+    granted: Sequence[tuple[float, int]],
     counted: Mapping[str, int],
 ) -> None:
-    """`shares` in percent and `done` (time, rows so far) after each batch; `counted`: rows in Parquet."""
-    drawn = [_over_time(quanta, shares), _at_the_end(quanta, counted), _rate(rate, done)]
+    """`limit` is rate and burst; `shares` in percent after each batch, and `granted`: when it was planned,
+    and how many rows it brought it to; `counted`: rows in Parquet."""
+    drawn = [_over_time(quanta, shares), _at_the_end(quanta, counted), _rate(*limit, granted)]
     places = "".join(figure(plot) for plot in drawn)
     heading = f"<h2>{sum(counted.values()):,} rows from {len(quanta)} queues</h2>"
     section = f'<section id="demo">{heading}<div class="plots">{places}</div></section>'
@@ -54,13 +55,16 @@ def _at_the_end(quanta: Mapping[str, int], counted: Mapping[str, int]) -> Plot:
     return _plot("Shares at the end", "What is in Parquet, against the quanta.", data, "", "share, %")
 
 
-def _rate(rate: int, done: Sequence[tuple[float, int]]) -> Plot:
-    start, first = done[0]
-    times = [at - start for at, _ in done]
-    limit = _line(f"{rate:,} a second", PUBLISHED, times, [first + rate * at for at in times])
+def _rate(rate: int, burst: int, granted: Sequence[tuple[float, int]]) -> Plot:
+    """From the second batch on: the first takes seconds, and leaves the bucket full."""
+    warm = granted[0][1]
+    start = granted[1][0]
+    times = [at - start for at, _ in granted[1:]]
+    limit = _line(f"{burst:,} + {rate:,} a second", PUBLISHED, times, [burst + rate * at for at in times])
     limit["line"]["dash"], limit["mode"] = "dot", "lines"
-    data = [limit, _line("rows", MEASURED, times, [rows for _, rows in done])]
-    return _plot("The rate limit", "Rows over time, against the limit.", data, "seconds", "rows")
+    data = [limit, _line("rows", MEASURED, times, [rows - warm for _, rows in granted[1:]])]
+    caption = "Rows granted after the batch that warms Spark up, against the limit."
+    return _plot("The rate limit", caption, data, "seconds", "rows")
 
 
 def _line(name: str, colour: str, x: list[Any], y: list[Any]) -> Plot:
