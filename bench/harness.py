@@ -66,7 +66,7 @@ def run(client: str, job: Job) -> tuple[float, float]:
             command.append(str(job.size))
     else:
         command = [sys.executable, "-m", "bench.peers", client, job.encode()]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
     if done.returncode:
         raise SystemExit(f"{client} failed: {done.stderr.strip()[-800:]}")
     seconds, cpu = done.stdout.split()

@@ -141,22 +141,23 @@ def aio_pika(job: Job) -> None:
         connection = await client.connect(job.uri)
         half = max(1, job.window // 2)
         seen = 0
+        unacked = dict.fromkeys(job.queues, 0)
         done = asyncio.Event()
+
+        async def deliver(message: Any) -> None:
+            nonlocal seen
+            seen += 1
+            name = message.routing_key
+            unacked[name] += 1
+            if unacked[name] >= half or seen >= job.count:
+                await message.ack(multiple=True)
+                unacked[name] = 0
+            if seen >= job.count:
+                done.set()
+
         for name in job.queues:
             channel = await connection.channel()
             await channel.set_qos(prefetch_count=job.window)
-            unacked = 0
-
-            async def deliver(message: Any) -> None:
-                nonlocal seen, unacked
-                seen += 1
-                unacked += 1
-                if unacked >= half or seen >= job.count:
-                    await message.ack(multiple=True)
-                    unacked = 0
-                if seen >= job.count:
-                    done.set()
-
             await (await channel.get_queue(name)).consume(deliver)
         await done.wait()
         await connection.close()

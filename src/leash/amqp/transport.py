@@ -16,7 +16,7 @@ import time
 
 from leash.errors import ConfigError, ConnectError, HostUnreachable, TlsError
 
-_READ = 1 << 16
+READ = 1 << 16
 
 
 class Transport:
@@ -38,7 +38,7 @@ class Transport:
             limit = struct.pack("@ll", *divmod(microseconds, 1_000_000))
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         try:
-            return self._socket.recv(_READ)
+            return self._socket.recv(READ)
         except BlockingIOError:
             return None
 
@@ -121,7 +121,7 @@ class TlsTransport(Transport):
             plain = []
             try:
                 while True:
-                    plain.append(self._object.read(_READ))
+                    plain.append(self._object.read(READ))
                     if not plain[-1]:
                         return b"".join(plain)
             except ssl.SSLWantReadError:
