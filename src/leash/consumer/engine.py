@@ -33,6 +33,10 @@ NAP = 1_000_000_000
 
 NEVER = 1 << 62
 
+LINGER = 1_000_000
+"""Acks wait this many ns for more once a worker finds nothing: a frame costs the broker as much as many
+messages."""
+
 FAST = 8
 """From this batch size on, work that is left for the next turn of a busy worker waits for 500 us at most."""
 
@@ -151,7 +155,7 @@ class Engine:
                 if not work and data is None and not self.stopping:
                     now = self.clock.now()
                     since = since or now
-                    self._sleep(now, NAP if until is None else max(0, until - now))
+                    self._sleep(now, self.patience(now, since, until))
                     work, data = self._exchange(None, most, since)
             if data is not None and self.outbox is not None:
                 self.outbox.write(data)
@@ -172,6 +176,12 @@ class Engine:
         self._idle -= 1
         if self._next_look >= wakes:
             self._next_look = NEVER
+
+    def patience(self, now: int, since: int, until: int | None) -> int:
+        """How long a worker may sleep that found nothing `since` then."""
+        linger = since + LINGER - now
+        nap = linger if linger > 0 else NAP
+        return nap if until is None else max(0, min(nap, until - now))
 
     def try_pull(
         self, finished: Finished | None, most: int | None, since: int | None
@@ -194,7 +204,8 @@ class Engine:
         if flow.decisions:
             self.carry_out()
         if not work:
-            self.flush()
+            if self.stopping or (since is not None and now - since >= LINGER):
+                self.flush()
         elif self._idle and (flow.buffered >= flow.batch or (flow.sidelines.next or NEVER) < self._next_look):
             self.ready.notify()  # there is enough for one more, or somebody to be woken by time
         return work, self.outbox.claim() if claim and self.outbox is not None else None

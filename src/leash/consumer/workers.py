@@ -202,7 +202,7 @@ class AsyncPool(Pool):
             if until is not None and now >= until:
                 return []
             since = since or now
-            nap = min(NAP, NAP if wait is None else wait, NAP if until is None else until - now)
+            nap = min(NAP if wait is None else wait, self.engine.patience(now, since, until))
             assert self._loop is not None
             future = self._loop.create_future()
             self._waiting.append(future)
