@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 from leash.broker import Broker, own_uri
 
-ALL = ["wire", "policies", "consumer", "spark", "ring_spark", "plan"]
+ALL = ["wire", "policies", "consumer", "spark", "memory", "ring_spark", "plan"]
 
 
 def main() -> None:
@@ -24,6 +25,7 @@ def main() -> None:
             if broker:
                 print("Starting a private broker ...", flush=True)
                 broker.start()
+                os.environ["LEASH_MANAGEMENT_URL"] = f"http://127.0.0.1:{broker.port('management')}"
             uri = own or (broker.uri if broker else "")
             for name in chosen:
                 importlib.import_module(f"bench.{name}").main(uri)

@@ -148,10 +148,17 @@ class World:
         self._publishing.join(30)
         until(self._all_seen, 90, "not every message was handled")
         until(self._all_settled, 60, "something was not settled")
+        until(self._all_started, 30, "a consumer did not start")  # until then a signal just ends it
         for app in self.apps:
             app.send_signal(signal.SIGTERM)
         for app in self.apps:
-            assert app.wait(30) == 0
+            assert app.wait(30) == 0, (
+                f"{app.pid} left with {app.returncode}:\n{self.errors.read_text()[-3000:]}"
+            )
+
+    def _all_started(self) -> bool:
+        log = self.errors.read_text()
+        return all(f" {app.pid} event=started" in log for app in self.apps)
 
     def _all_seen(self) -> bool:
         seen: dict[str, set[int]] = {name: set() for name in QUEUES}
@@ -225,7 +232,6 @@ def run(uri: str, broker: Broker, folder: Path, seed: int, faults: list[str]) ->
 FAULTS = ["kill_consumer", "stop_consumer", "cut", "cut_for_a_while", "delete_queue"]
 
 
-@pytest.mark.soak  # once in three runs a process left with another status at the end; not understood yet
 def test_every_kind_of_fault_once(uri: str, broker: Broker, tmp_path: Path) -> None:
     run(uri, broker, tmp_path, 1, [*FAULTS, "kill_broker", "kill_consumer", "cut"])
 
