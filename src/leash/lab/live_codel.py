@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from leash.amqp import connect
@@ -20,6 +21,7 @@ SETTLE = 3.0
 SPAN = 6.0
 STARTING = 8.0
 GROUPS = 4
+NACKING = 4
 
 _Asked = tuple[str, int, int, int | None]
 """Queue, work, round trip, window."""
@@ -101,19 +103,24 @@ def _together(far: dict[int, str], asked: list[_Asked]) -> dict[str, tuple[float
 
 
 def _nacking(run: Run, uri: str, far: str, progress: Progress) -> None:
-    names = {window: f"nacking-{window}" for window in codel.NACKS}
-    fill(uri, {name: plain(name, 2000) for name in names.values()})
+    """Several of each: now and then one falls into another rhythm, with a nack less in seven messages."""
+    names = {f"nacking-{window}-{copy}": window for window in codel.NACKS for copy in range(NACKING)}
+    fill(uri, {name: plain(name, 2000) for name in names})
     with contextlib.ExitStack() as stack:
-        clients = {}
-        for window, name in names.items():
+        clients = []
+        for name, window in names.items():
             channel = stack.enter_context(connect(far, name="lab")).channel()
-            clients[window] = NackingClient(channel, name, window, 0.04, codel.TARGET, codel.INTERVAL)
-            stack.callback(clients[window].stop)
+            client = NackingClient(channel, name, window, 0.04, codel.TARGET, codel.INTERVAL)
+            stack.callback(client.stop)
+            clients.append((window, client))
         time.sleep(codel.NACK_START / SECOND)
-        before = {window: (client.nacks, client.served) for window, client in clients.items()}
+        before = [(client.nacks, client.served) for _, client in clients]
         for part in range(20):
             progress(part / 20)
             time.sleep((codel.NACK_END - codel.NACK_START) / SECOND / 20)
-        for window, client in clients.items():
-            nacks, served = before[window]
-            codel.fill_nacks(run, window, (client.nacks - nacks) / (client.served - served))
+        nacks, served = Counter[int](), Counter[int]()
+        for (window, client), (nacked, done) in zip(clients, before, strict=True):
+            nacks[window] += client.nacks - nacked
+            served[window] += client.served - done
+    for window in codel.NACKS:
+        codel.fill_nacks(run, window, nacks[window] / served[window])
