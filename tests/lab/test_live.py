@@ -9,7 +9,7 @@ import pytest
 from leash.amqp import connect
 from leash.amqp.topology import declare_queue, state
 from leash.lab import fair, hashing, live_fair
-from leash.lab.figures import Result, silent
+from leash.lab.figures import TURNAROUND, Result, silent
 from leash.lab.proxy import slow
 
 
@@ -33,7 +33,7 @@ def test_every_message_goes_where_the_ring_says(uri: str, monkeypatch: pytest.Mo
     run = hashing.EXPERIMENT.measure(uri, silent)
     assert run.values["misrouted"] == 0
     assert sum(run.series["occupancy"]) == 20_000
-    predicted = hashing.EXPERIMENT.simulate(silent)
+    predicted = hashing.EXPERIMENT.simulate(silent, TURNAROUND)
     assert run.series["occupancy"] == predicted.series["occupancy"]
 
 

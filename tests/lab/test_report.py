@@ -11,7 +11,7 @@ import pytest
 
 from leash.lab import report
 from leash.lab.cli import experiments
-from leash.lab.figures import Result, silent
+from leash.lab.figures import TURNAROUND, Result, silent
 from leash.lab.plots import plots
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -27,7 +27,7 @@ def results() -> list[Result]:
     """Both columns, so that every trace of every plot is there."""
     found = []
     for experiment in experiments(["fair", "qos", "codel", "rate", "hash"]):
-        run = experiment.simulate(silent)
+        run = experiment.simulate(silent, TURNAROUND)
         found.append(Result(experiment, run, run))
     return found
 

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from leash.errors import ConfigError
-from leash.lab.figures import Experiment, Result, bounds, dumps, number
+from leash.lab.figures import TURNAROUND, Experiment, Result, Run, bounds, dumps, number
 from leash.management import Management
 
 lab_app = typer.Typer(
@@ -142,16 +142,20 @@ def _result(experiment: Experiment, node: Node | None) -> Result:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from leash.lab.live import place
+    from leash.lab.live import place, turnaround
 
     columns = (TextColumn("{task.description:18}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(f"{experiment.name}: simulated", total=1.0)
-        simulated = experiment.simulate(lambda part: bars.update(task, completed=part))
+
+        def simulate(took: int) -> Run:
+            return experiment.simulate(lambda part: bars.update(task, completed=part), took)
+
         if node is None:
-            return Result(experiment, simulated)
-        live = bars.add_task(f"{experiment.name}: measured", total=1.0)
+            return Result(experiment, simulate(TURNAROUND))
         with place(node.uri, node.management) as uri:
+            simulated = simulate(turnaround(uri))
+            live = bars.add_task(f"{experiment.name}: measured", total=1.0)
             measured = experiment.measure(uri, lambda part: bars.update(live, completed=part))
     return Result(experiment, simulated, measured)
 

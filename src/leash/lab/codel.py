@@ -62,7 +62,7 @@ CASES = [
 AUTOPILOT = {4: 26, 40: 4}
 
 
-def simulate(progress: Progress) -> Run:
+def simulate(progress: Progress, _: int) -> Run:
     run = Run()
     for done, case in enumerate(CASES):
         pool = consume(case.work, case.trip, case.window)

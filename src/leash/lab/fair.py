@@ -69,7 +69,7 @@ def account(order: Sequence[tuple[str, int]], stop: int) -> tuple[list[int], flo
     return [int(count) for count in sent[-1]], round(worst, 9), shares
 
 
-def simulate(progress: Progress) -> Run:
+def simulate(progress: Progress, _: int) -> Run:
     run = Run()
     order = [(lane, 1) for _, lane, _ in _serve(TOTAL)]
     progress(0.4)

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 AGREE = 0.05
 """Simulated and measured figures may differ by this much."""
 
+TURNAROUND = 500_000
+"""Ns that a machine takes to wake a thread and hear from its broker, where nobody has measured it."""
+
 Progress = Callable[[float], None]
 """Told how much is done, from 0 to 1."""
 
@@ -40,13 +43,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One document, made to run. `measure` gets the URI of a virtual host of its own."""
+    """One document, made to run.
+
+    `simulate` is told the machine's turnaround; `measure` gets the URI of a virtual host of its own.
+    """
 
     name: str
     title: str
     about: str
     claims: list[Claim]
-    simulate: Callable[[Progress], Run]
+    simulate: Callable[[Progress, int], Run]
     measure: Callable[[str, Progress], Run]
 
 

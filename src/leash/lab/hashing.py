@@ -24,7 +24,7 @@ def ring() -> HashRing:
     return HashRing(list(WEIGHTS.items()))
 
 
-def simulate(progress: Progress) -> Run:
+def simulate(progress: Progress, _: int) -> Run:
     run = Run()
     names, counts = np.unique(ring().route_many(keys()), return_counts=True)
     progress(0.7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import statistics
 import sys
 import threading
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from leash.amqp import Publisher, connect
-from leash.amqp.topology import declare_queue
+from leash.amqp.topology import declare_queue, delete_queue, state
 from leash.amqp.uri import parse
 from leash.amqp.wire import Outgoing
 from leash.errors import LeashError
@@ -32,6 +33,20 @@ def place(uri: str, management: Management) -> Iterator[str]:
         yield replace(parse(uri), vhost=name).reveal()
     finally:
         management.delete_vhost(name)
+
+
+def turnaround(uri: str) -> int:
+    """Ns that a thread oversleeps here, and that the broker takes to answer it then."""
+    took = []
+    with connect(uri, name="lab") as connection, connection.channel() as channel:
+        declare_queue(channel, "turnaround")
+        for _ in range(50):
+            began = time.monotonic_ns()
+            time.sleep(0.01)
+            state(channel, "turnaround")
+            took.append(time.monotonic_ns() - began - SECOND // 100)
+        delete_queue(channel, "turnaround")
+    return round(statistics.mean(took))
 
 
 @contextlib.contextmanager

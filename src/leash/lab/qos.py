@@ -12,24 +12,22 @@ from leash.lab.simulator import Pool
 FAST, SLOW = 10 * MS, 1000 * MS
 GAP = 10 * MS
 SPAN = 10 * SECOND
-WAKING = MS // 4
-"""Each way: a real broker, and a thread that sleeps, take this long to wake up."""
-
 THREADS = 4
 """The document's pool has five, and its producer keeps one."""
 
 
-def simulate(progress: Progress) -> Run:
+def simulate(progress: Progress, turnaround: int) -> Run:
     run = Run()
+    one_way = turnaround // 2
     for prefetch in (0, 1):
         clock = Clock()
         queue = Queue(clock, "work")
-        threads = SharedThreads(clock, queue, {"fast": FAST, "slow": SLOW}, prefetch, THREADS, WAKING)
+        threads = SharedThreads(clock, queue, {"fast": FAST, "slow": SLOW}, prefetch, THREADS, one_way)
         queue.publish_every(GAP, SPAN)
         clock.run(SPAN)
         fill(run, f"prefetch {prefetch}", threads.done["fast"], threads.done["slow"])
         progress(0.3 * (prefetch + 1))
-    _autopilot(run)
+    _autopilot(run, one_way)
     progress(1)
     return run
 
@@ -40,12 +38,12 @@ def fill(run: Run, setting: str, fast: int, slow: int) -> None:
     run.series.setdefault("done", {})[setting] = [fast, slow]
 
 
-def _autopilot(run: Run) -> None:
+def _autopilot(run: Run, one_way: int) -> None:
     """Two Leash consumers, each with a worker of its own, that start from a window of 16."""
     clock = Clock()
     queue = Queue(clock, "work")
-    fast = Pool(clock, Flow([Lane("work")]), [queue], FAST, up=WAKING, down=WAKING)
-    slow = Pool(clock, Flow([Lane("work")]), [queue], SLOW, up=WAKING, down=WAKING)
+    fast = Pool(clock, Flow([Lane("work")]), [queue], FAST, up=one_way, down=one_way)
+    slow = Pool(clock, Flow([Lane("work")]), [queue], SLOW, up=one_way, down=one_way)
     queue.publish_every(GAP, SPAN)
     held: list[tuple[float, int]] = []
     while clock.now < SPAN:

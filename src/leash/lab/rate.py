@@ -21,7 +21,7 @@ TOTAL_RATE, TOTAL_BURST, TOTAL_SPAN = 50, 5, 10
 QUANTA = {"gold": 3, "free": 1}
 
 
-def simulate(progress: Progress) -> Run:
+def simulate(progress: Progress, _: int) -> Run:
     run = Run()
     clock = Clock()
     flow = Flow([Lane("send_mt", rate=RATE, burst=BURST, window=PREFETCH)])
