@@ -40,13 +40,13 @@ def turnaround(uri: str) -> int:
     took = []
     with connect(uri, name="lab") as connection, connection.channel() as channel:
         declare_queue(channel, "turnaround")
-        for _ in range(50):
+        for _ in range(100):
             began = time.monotonic_ns()
             time.sleep(0.01)
             state(channel, "turnaround")
             took.append(time.monotonic_ns() - began - SECOND // 100)
         delete_queue(channel, "turnaround")
-    return round(statistics.mean(took))
+    return round(statistics.median(took))
 
 
 @contextlib.contextmanager
