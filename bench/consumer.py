@@ -8,10 +8,10 @@ from bench import harness
 from bench.peers import Job
 from leash.amqp import connect
 
-ROUNDS = 3
+ROUNDS = 5
 QUEUES = [f"bench.{n}" for n in range(10)]
 WINDOW = 200
-COUNTS = {"leash.Consumer": 100_000, "pika": 60_000, "rabbitmq-c": 100_000, "aio-pika": 20_000}
+COUNTS = {"leash.Consumer": 300_000, "pika": 100_000, "rabbitmq-c": 300_000, "aio-pika": 20_000}
 
 
 def compare(uri: str, kind: str) -> list[harness.Run]:
@@ -33,7 +33,7 @@ def main(uri: str) -> None:
         version = str(connection.server["version"])
     text = [
         "## The live consumer\n\nTen queues of 100 B messages, quanta 4 to 40, an empty handler, one worker; "
-        "rates, CoDel and windows on autopilot. The bare clients have windows of "
+        "rates that never bind, CoDel and windows on autopilot; starting and stopping included. The bare clients have windows of "
         f"{WINDOW} and ack every half window.\n"
     ]
     data = {}

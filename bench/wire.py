@@ -8,10 +8,10 @@ from bench import harness
 from bench.peers import Job
 from leash.amqp import connect
 
-ROUNDS = 3
+ROUNDS = 5
 WINDOW = 1000
 # As many as keep each run around two seconds; the slow clients need fewer to show their rate.
-COUNTS = {"leash": 60_000, "pika": 60_000, "rabbitmq-c": 60_000, "amqpstorm": 20_000, "aio-pika": 20_000}
+COUNTS = {"leash": 100_000, "pika": 60_000, "rabbitmq-c": 100_000, "amqpstorm": 20_000, "aio-pika": 20_000}
 CONFIRMED_ONE_BY_ONE = {"pika": 4_000, "amqpstorm": 200, "aio-pika": 4_000}
 
 
