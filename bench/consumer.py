@@ -33,7 +33,8 @@ def main(uri: str) -> None:
         version = str(connection.server["version"])
     text = [
         "## The live consumer\n\nTen queues of 100 B messages, quanta 4 to 40, an empty handler, one worker; "
-        "rates that never bind, CoDel and windows on autopilot; starting and stopping included. The bare clients have windows of "
+        "rates that never bind, CoDel and windows on autopilot; starting and stopping included. "
+        "The bare clients have windows of "
         f"{WINDOW} and ack every half window.\n"
     ]
     data = {}
