@@ -240,12 +240,12 @@ class Connection:
             now = time.monotonic()
             if data:
                 last_heard = now
-                streaming = False
+                several = False
                 for event in decoder.feed(data):
                     if not self._dispatch(event):
                         return
-                    streaming = streaming or (type(event) is wire.Deliveries and len(event) > _SEVERAL)
-                if streaming and len(data) < READ:
+                    several = several or (type(event) is wire.Deliveries and len(event) > _SEVERAL)
+                if (several or decoder.waiting) and len(data) < READ:
                     time.sleep(_REST)
             elif data is not None:
                 raise ConnectionLost(f"{self.where}: the broker closed the connection")

@@ -119,6 +119,11 @@ class Decoder:
         self._contents: dict[int, _Content] = {}
         self._addresses: dict[bytes, tuple[str, str]] = {}
 
+    @property
+    def waiting(self) -> bool:
+        """Whether the last bytes were part of a frame, or of a message of several."""
+        return self._have > 0 or bool(self._contents)
+
     def feed(self, data: bytes) -> list[Event]:
         """All that these bytes complete. After a ProtocolError the decoder is of no more use."""
         self._have += len(data)
