@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from typing import Any
 
@@ -14,6 +16,7 @@ RUNS = 3
 
 
 def main(uri: str) -> None:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the one that has leash
     import pyspark
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F  # noqa: N812
