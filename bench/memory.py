@@ -116,8 +116,9 @@ def _heap(spark: Any) -> float:
 
 
 def _broker(uri: str) -> float:
-    nodes = Management.beside(uri).ask("GET", "/api/nodes")
-    return float(nodes[0]["mem_used"]) / 2**20
+    management = Management.beside(uri)
+    node = management.ask("GET", "/api/nodes")[0]["name"]
+    return float(management.ask("GET", f"/api/nodes/{node}/memory")["memory"]["total"]["rss"]) / 2**20
 
 
 def _resident(pid: int) -> float:

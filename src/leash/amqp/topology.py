@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pamqp import commands
 
-from leash.amqp.channel import Channel
+from leash.amqp.channel import REPLY_TIMEOUT, Channel
 from leash.amqp.wire import unchecked
 from leash.errors import ConfigError
 
@@ -39,15 +39,29 @@ def declare_queue(
     arguments: Mapping[str, Any] | None = None,
 ) -> QueueState:
     """Create a queue, or check that it exists with these arguments."""
+    flags = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete}
+    ok = ask_queue(channel, name, kind=kind, arguments=arguments, **flags)(REPLY_TIMEOUT)
+    return QueueState(ok.queue, ok.message_count, ok.consumer_count)
+
+
+def ask_queue(
+    channel: Channel,
+    name: str,
+    *,
+    kind: str = "classic",
+    durable: bool = True,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+) -> Callable[[float], Any]:
+    """The same without waiting; call what this returns to wait. So many can be declared in one go."""
     if kind not in KINDS:
         raise ConfigError("kind", kind, f"one of {', '.join(KINDS)}")
     args = dict(arguments or {})
     if kind != "classic":
         args["x-queue-type"] = kind
-    ok = channel.call(
-        _DeclareQueue(0, name, False, durable, exclusive, auto_delete, False, args), commands.Queue.DeclareOk
-    )
-    return QueueState(ok.queue, ok.message_count, ok.consumer_count)
+    request = _DeclareQueue(0, name, False, durable, exclusive, auto_delete, False, args)
+    return channel.ask(request, commands.Queue.DeclareOk)
 
 
 def state(channel: Channel, name: str) -> QueueState:

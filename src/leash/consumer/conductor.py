@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pamqp import commands
 
 from leash.amqp import Channel, Connection, connect, wire
+from leash.amqp.channel import REPLY_TIMEOUT
 from leash.amqp.uri import Uri
 from leash.consumer.engine import Engine
 from leash.consumer.link import Link
@@ -76,8 +77,7 @@ class Conductor:
         try:
             self._prepare(self._connection)
             self._probe([spec.name for spec in self._queues])
-            for spec in self._queues:
-                self._open_link(spec)
+            self._open_links(self._queues)
             self._await_first()
         except BaseException:
             self._connection.close()
@@ -122,7 +122,24 @@ class Conductor:
                 self._left.wait(pause)
                 wait = min(BACKOFF[1], 2 * wait)
 
-    def _open_link(self, spec: Queue) -> None:
+    def _open_links(self, queues: list[Queue]) -> None:
+        """Channels first, then all consumers at once: messages of the first would hold up the others."""
+        links = [self._new_link(spec) for spec in queues]
+        answers = []
+        try:
+            for link in links:
+                with self._engine.lock:
+                    lane = self._engine.flow.lanes[link.queue]
+                    window, epoch = lane.credit, lane.window.epoch if lane.window else 0
+                answers.append(link.start(window, epoch, self._engine.deliver, self._engine.cancelled))
+            for answer in answers:
+                answer(REPLY_TIMEOUT)
+        except AmqpError:
+            for link in links:
+                self._engine.lost(link)
+            raise
+
+    def _new_link(self, spec: Queue) -> Link:
         assert self._connection is not None
         engine = self._engine
         channel = self._connection.channel()
@@ -130,14 +147,8 @@ class Conductor:
             outbox = engine.outbox
             assert outbox is not None
             link = engine.links[spec.name] = Link(spec, channel, outbox, engine.clock)
-            lane = engine.flow.lanes[spec.name]
-            window, epoch = lane.credit, lane.window.epoch if lane.window else 0
         channel.on_lost = lambda error: engine.lost(link, error)
-        try:
-            link.start(window, epoch, engine.deliver, engine.cancelled)
-        except AmqpError:
-            engine.lost(link)
-            raise
+        return link
 
     def _mend(self) -> None:
         """Open what is missing; close the channels of consumers that the broker ended."""
@@ -152,7 +163,7 @@ class Conductor:
             if spec.name in engine.links or paused or time.monotonic() < due or engine.stopping:
                 continue
             try:
-                self._open_link(spec)
+                self._open_links([spec])
                 self._missing.pop(spec.name, None)
                 log.info("event=consuming queue=%r", spec.name)
             except AmqpError as error:

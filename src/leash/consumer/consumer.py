@@ -256,8 +256,7 @@ class Consumer:
     # --- what failed ---
 
     def _prepare(self, connection: Connection) -> None:
-        for queue in self._queues:
-            failing.declare(connection, queue, self._retry, self._on_exhausted)
+        failing.declare(connection, self._queues, self._retry, self._on_exhausted)
 
     def _failed(self, messages: list[Message], error: BaseException) -> None:
         """A handler raised: decide for each message that it did not settle itself."""

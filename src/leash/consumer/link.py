@@ -53,19 +53,14 @@ class Link:
         epoch: int,
         deliver: Callable[[Link, Deliveries], None],
         on_cancel: Callable[[Link], None],
-    ) -> None:
-        """Consume, and wait until the broker said yes. Not under the lock."""
+    ) -> Callable[[float], object]:
+        """Consume; call what this returns to wait until the broker said yes. Not under the lock."""
         self._deliver, self._on_cancel = deliver, on_cancel
         self._window = window
-        self.channel.qos(window)
         self._tag = self._new_tag(epoch)
-        self.channel.consume(
-            self.queue,
-            tag=self._tag,
-            exclusive=self.spec.exclusive,
-            deliver=self._on_deliver,
-            on_cancel=self._cancelled,
-        )
+        self.channel.expect_consumer(self._tag, self._on_deliver, self._cancelled)
+        self.channel.ask(commands.Basic.Qos(0, window, False), commands.Basic.QosOk)
+        return self.channel.ask(self._consume(self._tag, nowait=False), commands.Basic.ConsumeOk)
 
     def epoch_of(self, tag: str) -> int:
         """The epoch of a consumer; the first message of a newer one says that all of the older have come."""
@@ -96,7 +91,7 @@ class Link:
         self._tag = self._new_tag(epoch)
         self.channel.expect_consumer(self._tag, self._on_deliver, self._cancelled)
         self._send(commands.Basic.Qos(0, window, False))
-        self._send(_Consume(0, self.queue, self._tag, False, False, self.spec.exclusive, True, {}))
+        self._send(self._consume(self._tag, nowait=True))
 
     def stop(self) -> None:
         """Take no more messages."""
@@ -134,6 +129,9 @@ class Link:
         self._tag = None
         # Those on their way to us are not in the ledger yet: all credit is taken to be out.
         self._last = self.ledger.settled + max(self._window, self.ledger.unsettled)
+
+    def _consume(self, tag: str, nowait: bool) -> Method:
+        return _Consume(0, self.queue, tag, False, False, self.spec.exclusive, nowait, {})
 
     def _send(self, method: Method) -> None:
         self.outbox.add(wire.method(self.channel.number, method))

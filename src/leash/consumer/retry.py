@@ -26,14 +26,16 @@ from leash.amqp import (
     encode_properties,
     with_headers,
 )
+from leash.amqp.channel import REPLY_TIMEOUT
 from leash.amqp.connection import Connection
-from leash.amqp.topology import declare_queue, state
+from leash.amqp.topology import ask_queue, declare_queue, state
 from leash.amqp.uri import Uri
 from leash.consumer.message import EXCHANGE, ROUTING_KEY, TRIES, Message
 from leash.consumer.settings import OnExhausted, Queue, Retry
 from leash.errors import (
     AccessRefused,
     AmqpError,
+    ChannelError,
     ConfigError,
     PreconditionFailed,
     ProtocolError,
@@ -57,8 +59,27 @@ def dead_queue(name: str) -> str:
     return f"leash.dead.{name}"
 
 
-def declare(connection: Connection, spec: Queue, retry: Retry, on_exhausted: OnExhausted) -> None:
+def declare(connection: Connection, specs: list[Queue], retry: Retry, on_exhausted: OnExhausted) -> None:
     """The queues that failed messages go to. Existing ones are used as they are."""
+    wanted = [
+        (spec, name, arguments)
+        for spec in specs
+        for name, arguments in _wanted(spec, retry, on_exhausted).items()
+    ]
+    try:
+        with connection.channel() as channel:
+            answers = [
+                ask_queue(channel, name, kind=spec.kind, arguments=arguments)
+                for spec, name, arguments in wanted
+            ]
+            for answer in answers:
+                answer(REPLY_TIMEOUT)
+    except ChannelError:  # one was refused, and all after it were not looked at
+        for spec, name, arguments in wanted:
+            _declare(connection, spec, name, arguments)
+
+
+def _wanted(spec: Queue, retry: Retry, on_exhausted: OnExhausted) -> dict[str, dict[str, object]]:
     wanted: dict[str, dict[str, object]] = {}
     if not spec.ordered:
         for wait in retry.waits():
@@ -66,10 +87,10 @@ def declare(connection: Connection, spec: Queue, retry: Retry, on_exhausted: OnE
                 wanted[retry_queue(spec.name, wait)] = _retry_arguments(spec, wait)
     if on_exhausted == "park":
         wanted[dead_queue(spec.name)] = {}
-    for name, arguments in wanted.items():
+    for name in wanted:
         if len(name.encode()) > 255:
             raise ConfigError("queue", spec.name, f"shorter: {name!r} would have more than 255 bytes")
-        _declare(connection, spec, name, arguments)
+    return wanted
 
 
 def _retry_arguments(spec: Queue, wait: int) -> dict[str, object]:
