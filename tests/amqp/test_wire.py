@@ -271,6 +271,28 @@ def test_bytes_that_are_not_amqp_give_one_clear_error(data: bytes, says: str) ->
         wire.Decoder().feed(data)
 
 
+def test_a_run_of_deliveries_that_are_alike_is_read_as_carefully_as_any_other() -> None:
+    rng = random.Random(20261116)
+    mail = encode_properties(Properties(message_id="m-12345", timestamp=all_properties().timestamp))
+    run = [b"".join(delivery(1, tag, bytes([65 + tag]) * (3 + tag % 4), mail)) for tag in range(1, 9)]
+    assert decoded(run) == decoded([b"".join(run)])
+    outcomes = {"same": 0, "error": 0}
+    for _ in range(20_000):
+        data = bytearray(b"".join(run[: rng.randrange(3, 9)]))
+        for _ in range(rng.randrange(1, 3)):
+            data[rng.randrange(len(data))] = rng.choice((0, 1, 2, 3, 60, 0x7F, 0xCE, 0xFF, rng.randrange(256)))
+        whole = bytes(data)
+        results = []
+        for pieces in ([whole], [whole[at : at + 1] for at in range(len(whole))]):  # at once; frame by frame
+            try:
+                results.append(decoded(pieces))
+            except ProtocolError:
+                results.append({})
+        assert results[0] == results[1]
+        outcomes["same" if results[0] else "error"] += 1
+    assert min(outcomes.values()) > 2_000, outcomes
+
+
 def test_a_hundred_thousand_mutations_give_events_or_the_protocol_error() -> None:
     rng = random.Random(20261115)
     good = (
