@@ -187,7 +187,8 @@ def leash_consumer(job: Job) -> None:
     from leash import Consumer, Queue
 
     queues = [
-        Queue(name, quantum=4 * (n + 1), rate=1_000_000, burst=100_000) for n, name in enumerate(job.queues)
+        Queue(name, quantum=4 * (n + 1), rate=1_000_000, burst=job.window)
+        for n, name in enumerate(job.queues)
     ]
     consumer = Consumer(job.uri, queues=queues, workers=1, rate=10_000_000, burst=1_000_000)
     done = threading.Event()

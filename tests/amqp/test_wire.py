@@ -280,7 +280,7 @@ def test_a_run_of_deliveries_that_are_alike_is_read_as_carefully_as_any_other() 
     for _ in range(20_000):
         data = bytearray(b"".join(run[: rng.randrange(3, 9)]))
         for _ in range(rng.randrange(1, 3)):
-            data[rng.randrange(len(data))] = rng.choice((0, 1, 2, 3, 60, 0x7F, 0xCE, 0xFF, rng.randrange(256)))
+            data[rng.randrange(len(data))] = rng.choice((0, 1, 2, 60, 0xCE, 0xFF, rng.randrange(256)))
         whole = bytes(data)
         results = []
         for pieces in ([whole], [whole[at : at + 1] for at in range(len(whole))]):  # at once; frame by frame

@@ -144,10 +144,27 @@ def test_a_signal_makes_the_next_epoch_short_too_when_this_one_began_before_the_
     window = Window(26, round_trip=100 * MS)
     feed(window, [0] * 20)
     assert window.signal(80 * MS) is None
-    changes = [window.observe(80 * MS + number * 40 * MS, 22) for number in range(4)]
-    assert changes[:3] == [None] * 3
-    assert changes[3] is not None
-    assert changes[3].window == 4
+    changes = [window.observe(80 * MS + number * 40 * MS, 22) for number in range(6)]
+    assert changes[:5] == [None] * 5
+    assert changes[5] is not None
+    assert changes[5].window == 4
+
+
+def test_a_signal_never_makes_an_epoch_so_short_that_it_sees_one_read_only() -> None:
+    window = Window(500, round_trip=MS)
+    for number in range(50):  # batches of a fast worker, from a buffer that one read has filled
+        assert window.signal(number * MS) is None
+        assert window.observe(number * MS, 400, count=64) is None
+    assert window.observe(99 * MS, 0, count=64) is None
+    assert window.observe(100 * MS, 400, count=64) is None
+    assert window.window == 500
+
+
+def test_a_few_credits_too_many_are_not_worth_another_consumer() -> None:
+    for useless, changed in ((20, False), (21, True)):
+        window = Window(320, round_trip=100 * MS)
+        changes = [window.observe(number * 40 * MS, useless) for number in range(11)]
+        assert (changes[-1] is not None) is changed
 
 
 def test_a_signal_waits_for_two_rounds_of_the_lanes() -> None:

@@ -24,7 +24,7 @@ from leash.policies.fair import DeficitRoundRobin, Ticket
 from leash.policies.tokens import TokenBucket
 
 BATCH_TIME = 500_000
-BATCH_MOST = 64
+BATCH_MOST = 128
 """A worker takes work for this many ns, and messages, at a time: less asks for the lock too often, more lets
 messages wait in a busy worker's hands.
 """

@@ -19,7 +19,7 @@ MS = 1_000_000
 PAUSED, THROTTLED, BUSY, WAITING = 1, 2, 4, 8
 """Why a lane sits out: asked to, no token, an ordered lane's message is in work or waits for its next try."""
 
-MOST_ACKS = 64
+MOST_ACKS = 128
 
 Entry = tuple[Any, int, int, int, int]
 """A buffered message, when it arrived, its window's epoch, its cost, and when it was born."""

@@ -20,10 +20,16 @@ from leash.policies.window.tally import Tally
 _ROUND_TRIPS = 4
 _SPAN = 100_000_000
 _MESSAGES = 10
-"""The least epoch, in round trips, ns and dequeues; also two rounds of the lanes, so that one is whole."""
+"""The least epoch, in round trips, ns and dequeues; also two rounds of the lanes, so that one is whole.
+
+One that a signal cuts short still has `_SPAN`: where work is fast, less sees only what one read brought.
+"""
 
 _UNSTEADY = Fraction(1, 16)
 """From this square of the service time's variation on, an epoch is made longer: its extremes say less."""
+
+_NOT_WORTH = 16
+"""A change costs the broker a consumer: this part of the window is not worth one."""
 
 _STEP = 8
 """The most that a window grows at once: with empty handlers the model asks for more than any broker sends."""
@@ -173,7 +179,7 @@ class Window:
         tally = self._tally
         if self._hurry:
             tally.enough = 2 * self.workers + 2
-            span = 0
+            span = _SPAN
         else:
             tally.enough = max(_MESSAGES, 2 * self.workers)
             span = max(_SPAN, _ROUND_TRIPS * (self.round_trip or 0))
@@ -226,7 +232,7 @@ class Window:
         away = max(0, self.window - self.workers - tally.least)
         # One standard deviation of the work in a round trip stays: an epoch is too short for the worst case.
         useless = tally.least - isqrt(away * self._cv2.numerator // self._cv2.denominator)
-        if useless <= 0:
+        if useless <= self.window // _NOT_WORTH:
             return base, ""
         self._payoff = Payoff()
         return base - useless, f"{useless} credit{'s'[: useless > 1]} never used"
