@@ -62,7 +62,7 @@ def _autopilot(channel: Channel, uri: str, broker: Broker, kind: str) -> None:
                 windows.append(consumer.stats().queues["q"].window)
             assert min(windows) >= 24
             assert max(windows) <= 30
-            assert busy(begin, time.monotonic()) >= 0.95
+            assert busy(begin, time.monotonic()) >= 0.95, windows
             seconds = 0.04
             jump = time.monotonic()
             until(lambda: 4 <= consumer.stats().queues["q"].window <= 6, 2)
