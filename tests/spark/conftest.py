@@ -1,16 +1,30 @@
-"""One Spark session for all tests that need one: a start costs ten seconds."""
+"""What the tests of the source share. One Spark session for all: a start costs ten seconds."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from . import victim
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Path:
+    return tmp_path / "staging"
+
+
+@pytest.fixture(autouse=True)
+def _no_victim_outlives_its_test() -> Iterator[None]:
+    yield
+    victim.end_all()
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
+
+import pytest
 
 from leash.amqp import Outgoing, Properties, Publisher, connect, topology
 from leash.spark.columns import source_schema
@@ -15,6 +18,8 @@ from leash.spark.settings import source_settings
 from leash.spark.source import QueueStreamReader, SplitPartition
 
 Row = dict[str, Any]
+
+KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 
 
 def options(uri: str, staging: Path, **more: object) -> dict[str, str]:
@@ -91,8 +96,6 @@ class Query:
 
 def wait_plan(query: Query, seconds: float = 0.3) -> bool:
     """The reader probes the broker only now and then."""
-    import time
-
     deadline = time.monotonic() + seconds
     while not query.plan():
         if time.monotonic() > deadline:
@@ -129,8 +132,6 @@ def publish(
 
 def ready(uri: str, queue: str = "q", expect: int | None = None) -> int:
     """The ready count; waits a moment for it to become what is expected."""
-    import time
-
     with connect(uri) as link:
         for _ in range(100):
             with link.channel() as channel:
@@ -143,3 +144,26 @@ def ready(uri: str, queue: str = "q", expect: int | None = None) -> int:
 
 def values(rows: Iterable[Row]) -> list[bytes]:
     return [row["value"] for row in rows]
+
+
+def unflagged(rows: Iterable[Row]) -> list[bytes]:
+    return [row["value"] for row in rows if not row["redelivered"]]
+
+
+def until(path: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def delete(uri: str, queue: str) -> None:
+    with connect(uri) as link, link.channel() as channel:
+        topology.delete_queue(channel, queue)
+
+
+def abandon(staging: Path, query: Query) -> None:
+    """As if the driver had died: its process id belongs to nobody."""
+    query.reader.stop()
+    owner = staging / query.last.run / "owner.json"
+    owner.write_text(owner.read_text().replace('"born": "', '"born": "1'))

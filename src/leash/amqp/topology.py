@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pamqp import commands
@@ -39,29 +39,33 @@ def declare_queue(
     arguments: Mapping[str, Any] | None = None,
 ) -> QueueState:
     """Create a queue, or check that it exists with these arguments."""
-    flags = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete}
-    ok = ask_queue(channel, name, kind=kind, arguments=arguments, **flags)(REPLY_TIMEOUT)
+    request = _declaration(name, kind, arguments, durable, exclusive, auto_delete)
+    ok = channel.call(request, commands.Queue.DeclareOk)
     return QueueState(ok.queue, ok.message_count, ok.consumer_count)
 
 
-def ask_queue(
-    channel: Channel,
+def declare_queues(channel: Channel, wanted: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
+    """Durable queues, each a name, a kind and arguments, all in one go; the first that fails ends it."""
+    requests = [_declaration(*queue) for queue in wanted]
+    answers = [channel.ask(request, commands.Queue.DeclareOk) for request in requests]
+    for answer in answers:
+        answer(REPLY_TIMEOUT)
+
+
+def _declaration(
     name: str,
-    *,
-    kind: str = "classic",
+    kind: str,
+    arguments: Mapping[str, Any] | None,
     durable: bool = True,
     exclusive: bool = False,
     auto_delete: bool = False,
-    arguments: Mapping[str, Any] | None = None,
-) -> Callable[[float], Any]:
-    """The same without waiting; call what this returns to wait. So many can be declared in one go."""
+) -> commands.Queue.Declare:
     if kind not in KINDS:
         raise ConfigError("kind", kind, f"one of {', '.join(KINDS)}")
     args = dict(arguments or {})
     if kind != "classic":
         args["x-queue-type"] = kind
-    request = _DeclareQueue(0, name, False, durable, exclusive, auto_delete, False, args)
-    return channel.ask(request, commands.Queue.DeclareOk)
+    return _DeclareQueue(0, name, False, durable, exclusive, auto_delete, False, args)
 
 
 def state(channel: Channel, name: str) -> QueueState:

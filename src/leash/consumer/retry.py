@@ -26,9 +26,8 @@ from leash.amqp import (
     encode_properties,
     with_headers,
 )
-from leash.amqp.channel import REPLY_TIMEOUT
 from leash.amqp.connection import Connection
-from leash.amqp.topology import ask_queue, declare_queue, state
+from leash.amqp.topology import declare_queue, declare_queues, state
 from leash.amqp.uri import Uri
 from leash.consumer.message import EXCHANGE, ROUTING_KEY, TRIES, Message
 from leash.consumer.settings import OnExhausted, Queue, Retry
@@ -68,12 +67,7 @@ def declare(connection: Connection, specs: list[Queue], retry: Retry, on_exhaust
     ]
     try:
         with connection.channel() as channel:
-            answers = [
-                ask_queue(channel, name, kind=spec.kind, arguments=arguments)
-                for spec, name, arguments in wanted
-            ]
-            for answer in answers:
-                answer(REPLY_TIMEOUT)
+            declare_queues(channel, [(name, spec.kind, arguments) for spec, name, arguments in wanted])
     except ChannelError:  # one was refused, and all after it were not looked at
         for spec, name, arguments in wanted:
             _declare(connection, spec, name, arguments)
