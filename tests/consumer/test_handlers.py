@@ -62,6 +62,46 @@ def test_async_handlers_run_at_the_same_time_on_one_loop(channel: Channel, uri: 
     assert depth(channel, "q") == 0
 
 
+def test_a_cancelled_error_of_the_handlers_own_is_a_failure_like_any_other(
+    channel: Channel, uri: str
+) -> None:
+    fill(channel, "q", 1)
+    consumer = Consumer(uri, ["q"], retry=None)
+
+    @consumer.handler
+    async def work(_: Message) -> None:
+        task = asyncio.create_task(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+    with running(consumer):
+        until(lambda: consumer.stats().queues["q"].counts.get("parked") == 1)
+    assert depth(channel, "leash.dead.q") == 1
+
+
+def test_a_handler_whose_task_is_cancelled_has_failed_and_its_worker_goes_on(
+    channel: Channel, uri: str
+) -> None:
+    fill(channel, "q", 3)
+    consumer = Consumer(uri, ["q"], retry=None)
+    seen = 0
+
+    @consumer.handler
+    async def work(_: Message) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 1:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(60)
+
+    with running(consumer):
+        until(lambda: seen == 3)
+    assert depth(channel, "leash.dead.q") == 1
+    assert depth(channel, "q") == 0
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_batch_handlers_get_full_batches_and_what_is_left_after_a_while(
     channel: Channel, uri: str, asynchronous: bool

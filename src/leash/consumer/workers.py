@@ -233,13 +233,19 @@ class AsyncPool(Pool):
                 try:
                     await handler(message)
                 except BaseException as error:
-                    _unless_cancelled()
+                    self._cancelled()
                     self.failed([message], error)
                 else:
                     if message._outcome is None:
                         done.append(raw)
             services.append(self.engine.clock.now() - begin)
         return Finished(work, services, done)
+
+    def _cancelled(self) -> None:
+        """Whoever cancels a handler cancels its worker's task: the handler has failed, the worker goes on."""
+        task = asyncio.current_task()
+        while task is not None and task.cancelling():
+            task.uncancel()
 
     async def _batch(self, worker: Worker, work: list[Dispatch]) -> Finished:
         assert self.batch is not None
@@ -255,17 +261,10 @@ class AsyncPool(Pool):
             try:
                 await self.handler(messages)
             except BaseException as error:
-                _unless_cancelled()
+                self._cancelled()
                 self.failed([message for message in messages if not message.settled], error)
                 messages = []
         return _finished(work, self.engine.clock.now() - begin, messages)
-
-
-def _unless_cancelled() -> None:
-    """A handler may fail with CancelledError; when this very task is cancelled, the loop is going down."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

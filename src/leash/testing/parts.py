@@ -108,6 +108,12 @@ class VirtualPool(AsyncPool):
         for thread in self.threads:
             thread.start()
 
+    def _cancelled(self) -> None:
+        """Here it is the loop that goes down, with whatever still runs."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+
 
 class VirtualConductor(Conductor):
     def __init__(self, loop: VirtualLoop, broker: MemoryBroker, engine: Engine, *rest: Any) -> None:
