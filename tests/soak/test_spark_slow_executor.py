@@ -14,8 +14,8 @@ import pytest
 from tests.spark.harness import declare, options, publish
 
 ROOT = Path(__file__).parents[2]
-ROWS = 4000
-SLOW, FAST = 0.060, 0.003  # seconds a row: twenty times
+ROWS, SMALL = 4000, 100
+SLOW, FAST = 0.120, 0.006  # seconds a row: twenty times, and a small split is more than a task itself costs
 
 pytestmark = pytest.mark.soak
 
@@ -25,7 +25,7 @@ def test_small_splits_finish_five_times_sooner_than_two_halves_beside_a_slow_exe
 ) -> None:
     declare(uri)
     took = {}
-    for size in (ROWS // 2, 50):
+    for size in (ROWS // 2, SMALL):
         publish(uri, ROWS, ids=False)
         folder = tmp_path / str(size)
         given = options(uri, folder / "staging", maxRecordsPerPartition=size)
@@ -35,7 +35,7 @@ def test_small_splits_finish_five_times_sooner_than_two_halves_beside_a_slow_exe
         done = subprocess.run(command, cwd=ROOT, env=environment, input=told, text=True, capture_output=True)
         assert done.returncode == 0, done.stderr[-2000:]
         took[size] = float(done.stdout.split()[-1])
-    assert took[50] * 5 <= took[ROWS // 2]
+    assert took[SMALL] * 5 <= took[ROWS // 2]
 
 
 def main(told: dict[str, object]) -> None:
