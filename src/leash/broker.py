@@ -268,6 +268,7 @@ class Broker:
         node = self._read()
         if node is None:
             return
+        family = _family(node["pid"])
         if _alive(node["pid"], node["started"]):
             if sign == signal.SIGKILL:
                 _signal_group(node["pid"], signal.SIGKILL)
@@ -278,6 +279,11 @@ class Broker:
                 _signal_group(node["pid"], signal.SIGKILL)
                 _gone(node["pid"], node["started"], 5)
         _end_session(node["pid"])
+        for pid, started in family:  # the VM's port programs have a session of their own
+            if _alive(pid, started):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                _gone(pid, started, 5)
         if _alive(node["epmd"], node["epmd_started"]):
             os.kill(node["epmd"], signal.SIGTERM)
             _gone(node["epmd"], node["epmd_started"], 5)
@@ -367,6 +373,18 @@ def _gone(pid: int, started: str, seconds: float) -> bool:
 def _signal_group(pid: int, sign: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, sign)
+
+
+def _family(root: int) -> list[tuple[int, str]]:
+    """All that descends from a process."""
+    children: dict[str, list[tuple[int, str]]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and (fields := _stat(int(entry.name))):
+            children.setdefault(fields[1], []).append((int(entry.name), fields[19]))
+    found = list(children.get(str(root), []))
+    for pid, _ in found:  # grows as it goes
+        found += children.get(str(pid), [])
+    return found
 
 
 def _end_session(session: int) -> None:
