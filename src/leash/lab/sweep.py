@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BATCHES = 32
-"""Batches for each core: the last to end leave a core idle, so many short ones; each costs about 10 ms."""
+"""Batches for each core: the last to end leave a core idle, so many short ones."""
 
 
 def session(master: str, name: str = "leash plan") -> SparkSession:
