@@ -77,12 +77,16 @@ def experiments(names: Sequence[str]) -> list[Experiment]:
 def run(names: Sequence[str], simulate: bool, json: Path | None, report: Path | None) -> None:
     """Exit status 1 if any figure is out of its bounds."""
     from leash.lab import report as pages
+    from leash.lab.quiet import QUIET
 
     chosen = experiments(names)
     with contextlib.ExitStack() as stack:
         node = None if simulate else stack.enter_context(node_of_ours())
         results = [_result(experiment, node) for experiment in chosen]
         machine = pages.about(node.version if node else None, node.shown if node else "")
+    away = max([result.measured.away for result in results if result.measured], default=0.0)
+    if away:
+        machine["away"] = f"{away:.1%} of the time"
     for result in results:
         _show(result)
     if json is not None:
@@ -94,6 +98,8 @@ def run(names: Sequence[str], simulate: bool, json: Path | None, report: Path | 
     faults = [fault for result in results for fault in result.faults()]
     for fault in faults:
         typer.echo(f"out of bounds: {fault}", err=True)
+    if away > QUIET:
+        typer.echo(f"The machine was away for {away:.1%} of the time: no figure in ms is certain.", err=True)
     if faults:
         raise typer.Exit(1)
 

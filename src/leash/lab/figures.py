@@ -39,6 +39,8 @@ class Run:
 
     values: dict[str, float] = field(default_factory=dict)
     series: dict[str, Any] = field(default_factory=dict)
+    away: float = 0.0
+    """The largest share of the time that the machine was away, where figures in ms were measured."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from leash.amqp import connect
 from leash.consumer import Consumer, Message, Queue, QueueStats
@@ -15,6 +16,7 @@ from leash.lab.figures import Progress, Run
 from leash.lab.live import Server, fill, plain, prompt_threads
 from leash.lab.live_seeds import NackingClient
 from leash.lab.proxy import slow_apart
+from leash.lab.quiet import quietest
 
 SETTLE = 3.0
 """Seconds until the deepest window, 51 messages of 40 ms, has gone round once."""
@@ -67,14 +69,12 @@ def _cases(run: Run, uri: str, far: dict[int, str], progress: Progress) -> None:
     cases = [(f"case-{n}", case.work, case.trip, case.window) for n, case in enumerate(codel.CASES)]
     pilots = [(f"autopilot-{work}", work, 100, None) for work in codel.AUTOPILOT]
     every: list[_Asked] = [*cases, *pilots]
-    fill(
-        uri,
-        {name: plain(name, round((SETTLE + SPAN + STARTING) * 1000 / work)) for name, work, _, _ in every},
-    )
     seen: dict[str, tuple[float, float, QueueStats]] = {}
     for start in range(GROUPS):
         progress(start / GROUPS)
-        seen |= _together(far, every[start::GROUPS])
+        group, away = quietest(partial(_together, uri, far, every[start::GROUPS]))
+        seen |= group
+        run.away = max(run.away, away)
     for (name, *_), case in zip(cases, codel.CASES, strict=True):
         codel.fill(run, case, *seen[name][:2])
     for work in codel.AUTOPILOT:
@@ -85,8 +85,12 @@ def _cases(run: Run, uri: str, far: dict[int, str], progress: Progress) -> None:
             run.values["shrinking: wait"] = wait
 
 
-def _together(far: dict[int, str], asked: list[_Asked]) -> dict[str, tuple[float, float, QueueStats]]:
+def _together(
+    uri: str, far: dict[int, str], asked: list[_Asked]
+) -> dict[str, tuple[float, float, QueueStats]]:
     """Consumers side by side, each on a queue and a connection of its own."""
+    span = 1000 * (SETTLE + SPAN + STARTING)
+    fill(uri, {name: plain(name, round(span / work)) for name, work, _, _ in asked})
     observed = [Observed(far[trip], name, work, window) for name, work, trip, window in asked]
     with contextlib.ExitStack() as stack:
         with ThreadPoolExecutor(len(observed)) as pool:  # each takes several round trips to start
@@ -103,6 +107,13 @@ def _together(far: dict[int, str], asked: list[_Asked]) -> dict[str, tuple[float
 
 
 def _nacking(run: Run, uri: str, far: str, progress: Progress) -> None:
+    nacks, away = quietest(partial(_nacks, uri, far, progress))
+    for window, each in nacks.items():
+        codel.fill_nacks(run, window, each)
+    run.away = max(run.away, away)
+
+
+def _nacks(uri: str, far: str, progress: Progress) -> dict[int, float]:
     """Several of each: now and then one falls into another rhythm, with a nack less in seven messages."""
     names = {f"nacking-{window}-{copy}": window for window in codel.NACKS for copy in range(NACKING)}
     fill(uri, {name: plain(name, 2000) for name in names})
@@ -122,5 +133,4 @@ def _nacking(run: Run, uri: str, far: str, progress: Progress) -> None:
         for (window, client), (nacked, done) in zip(clients, before, strict=True):
             nacks[window] += client.nacks - nacked
             served[window] += client.served - done
-    for window in codel.NACKS:
-        codel.fill_nacks(run, window, nacks[window] / served[window])
+    return {window: nacks[window] / served[window] for window in codel.NACKS}
