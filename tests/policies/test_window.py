@@ -7,6 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leash.errors import ConfigError
+from leash.flow import Flow, Lane
+from leash.lab.clock import Clock
+from leash.lab.queues import Queue
+from leash.lab.simulator import Pool
 from leash.policies import Window
 from leash.policies.window import Change, spell
 from tests.policies.windowsim import MS, SECOND
@@ -121,42 +125,49 @@ def test_the_ack_batch_does_not_follow_a_service_time_that_flutters() -> None:
     assert window.ack_batch == batch == 13
 
 
-def test_a_signal_ends_the_epoch_early() -> None:
+def test_a_signal_begins_a_short_epoch_once_all_that_is_too_much_has_come() -> None:
     window = Window(26, round_trip=100 * MS)
-    for number in range(4):
-        assert window.observe(number * 40 * MS, 22) is None
+    feed(window, [0] * 20)
+    window.signal(80 * MS)
+    changes = []
+    for number, backlog in enumerate([5, 15, 22, 22, 22, 22, 22]):
         window.served(40 * MS)
-    assert window.signal(130 * MS) == (4, "22 credits never used in the last 130 ms; window 26 -> 4")
+        changes.append(window.observe(80 * MS + number * 40 * MS, backlog))
+        window.signal(80 * MS + number * 40 * MS)  # again and again, as CoDel does: once is enough
+    assert changes == [None] * 6 + [(4, "22 credits never used in the last 120 ms; window 26 -> 4")]
 
 
 def test_a_signal_is_ignored_until_messages_sent_after_the_last_change_are_seen() -> None:
     window = Window(26, round_trip=100 * MS)
-    assert window.signal(0) is None
+    window.signal(0)
     feed(window, [22] * 11, service=40 * MS)
     assert window.window == 4
     for number in range(10):
         assert window.observe(10 * SECOND + number * 40 * MS, 20, epoch=0) is None
-        assert window.signal(10 * SECOND + number * 40 * MS) is None
+        window.signal(10 * SECOND + number * 40 * MS)
     assert window.window == 4
 
 
-def test_a_signal_makes_the_next_epoch_short_too_when_this_one_began_before_the_delay() -> None:
-    window = Window(26, round_trip=100 * MS)
-    feed(window, [0] * 20)
-    assert window.signal(80 * MS) is None
-    changes = [window.observe(80 * MS + number * 40 * MS, 22) for number in range(6)]
-    assert changes[:5] == [None] * 5
-    assert changes[5] is not None
-    assert changes[5].window == 4
+@pytest.mark.parametrize("trip", [20, 50, 100, 200])
+@pytest.mark.parametrize("late", range(0, 420, 60))
+def test_whenever_the_work_gets_slow_the_window_comes_down_in_one_step(trip: int, late: int) -> None:
+    clock = Clock()
+    flow = Flow([Lane("q")])
+    pool = Pool(clock, flow, [Queue(clock, "q", 10**9)], 4 * MS, up=trip * MS // 2, down=trip * MS // 2)
+    jump = 4 * SECOND + late * MS
+    clock.run(jump)
+    pool.service = 40 * MS
+    clock.run(jump + 2 * SECOND)
+    assert [window for at, _, window, _ in pool.log.windows if at > jump] == [1 + -(-trip // 40)]
 
 
 def test_a_signal_never_makes_an_epoch_so_short_that_it_sees_one_read_only() -> None:
     window = Window(500, round_trip=MS)
     for number in range(50):  # batches of a fast worker, from a buffer that one read has filled
-        assert window.signal(number * MS) is None
+        window.signal(number * MS)
         assert window.observe(number * MS, 400, count=64) is None
     assert window.observe(99 * MS, 0, count=64) is None
-    assert window.observe(100 * MS, 400, count=64) is None
+    assert window.observe(101 * MS, 400, count=64) is None
     assert window.window == 500
 
 
@@ -170,10 +181,12 @@ def test_a_few_credits_too_many_are_not_worth_another_consumer() -> None:
 def test_a_signal_waits_for_two_rounds_of_the_lanes() -> None:
     window = Window(26, round_trip=100 * MS)
     window.round_time = SECOND
-    for number in range(20):
+    window.observe(0, 22)
+    window.signal(0)
+    for number in range(1, 21):
         assert window.observe(number * 100 * MS, 22) is None
-        assert window.signal(number * 100 * MS) is None
-    assert window.observe(2 * SECOND, 22) is not None
+        window.signal(number * 100 * MS)
+    assert window.observe(2100 * MS, 22) is not None
 
 
 def test_a_batch_counts_as_its_messages() -> None:
@@ -228,7 +241,9 @@ def test_whatever_happens_the_window_stays_in_bounds_and_says_why(
         now += gap
         window.served(gap)
         old = window.window
-        change = window.signal(now) if signal else window.observe(now, backlog, starved=starved, idle=starved)
+        if signal:
+            window.signal(now)
+        change = window.observe(now, backlog, starved=starved, idle=starved)
         assert 2 + window.ack_batch - 1 <= window.window <= 65535
         if change is None:
             assert window.window == old

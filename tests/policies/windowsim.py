@@ -151,7 +151,7 @@ class Simulation:
         left = len(self.buffer)
         self.apply(now, self.window.observe(now, left, starved=int(idle > 0), idle=idle, epoch=epoch))
         if self.codel is not None and self.codel.judge(now, now - arrived, left):
-            self.apply(now, self.window.signal(now))
+            self.window.signal(now)
 
     def apply(self, now: int, change: Change | None) -> None:
         if change is None:

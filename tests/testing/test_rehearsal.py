@@ -243,3 +243,11 @@ def test_a_test_that_fails_on_stage_fails_with_its_own_error() -> None:
         stage.publish("q", b"x")
         stage.run()
         assert stage.acked() == [b"x"]
+
+
+def test_a_slow_handler_gives_up_its_first_window_after_a_few_messages() -> None:
+    consumer = consumer_of("q")
+    with Rehearsal(consumer, takes=1.0) as stage:
+        stage.publish("q", [b""] * 50)
+        stage.advance(4.5)
+        assert consumer.stats().queues["q"].window <= 3

@@ -122,7 +122,7 @@ class LaneState:
             self.credit = self.window.window
         else:
             self.credit = max(whole("window", spec.window, 1, MOST), min(spec.least, MOST))
-        self.settling = self.credit  # messages under this window until the old ones no longer matter
+        self.settling = 0  # messages under a new window until those of the old one no longer matter
         self.renewing = False  # consuming anew with another window: its first message is not here yet
         self.reason = "where it starts" if self.window else "as asked for"
         self.limited = self.bucket is not None or self.ordered

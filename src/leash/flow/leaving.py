@@ -65,7 +65,7 @@ def _leave(flow: Flow, now: int, lane: LaneState, count: int, estimate: int, sin
         if lane.blocks & THROTTLED:
             flow.sidelines.throttle(now, lane)
     if lane.shedder.mode != "drop":
-        judge(flow, now, lane, entries, left)
+        judge(now, lane, entries, left)
     else:
         entries = judge_dropping(flow, now, lane, entries)
         if len(entries) < count:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leash.flow.lane import Entry, LaneState
-from leash.flow.windows import set_window
 
 if TYPE_CHECKING:
     from leash.flow.flow import Flow
 
 
-def judge(flow: Flow, now: int, lane: LaneState, entries: list[Entry], left: int) -> None:
+def judge(now: int, lane: LaneState, entries: list[Entry], left: int) -> None:
     """For lanes that never drop: a verdict is a signal to the window."""
     codel = lane.codel
     behind = left + len(entries) - 1
@@ -25,12 +24,12 @@ def judge(flow: Flow, now: int, lane: LaneState, entries: list[Entry], left: int
         return
     at = 0
     while verdict and at + 1 < len(entries):
-        _signal(flow, now, lane)
+        _signal(now, lane)
         at += 1
         behind -= 1
         verdict = codel.judge(now, now - entries[at][1], behind)
     if verdict:
-        _signal(flow, now, lane)
+        _signal(now, lane)
     elif at + 1 < len(entries):
         codel.judge(now, now - entries[-1][1], left)
 
@@ -48,16 +47,14 @@ def judge_dropping(flow: Flow, now: int, lane: LaneState, entries: list[Entry]) 
                 action = lane.shedder.decide(True, age=age)
                 flow.shed(lane, entry[0], "drop", action.reason)
                 continue
-            _signal(flow, now, lane)
+            _signal(now, lane)
         kept.append(entry)
     return kept
 
 
-def _signal(flow: Flow, now: int, lane: LaneState) -> None:
+def _signal(now: int, lane: LaneState) -> None:
     if lane.shedder.mode != "return":
         lane.shedder.decide(True)
     # Old and new messages come on top of each other for a while after a change: that delay passes by itself.
     if lane.shedder.mode != "observe" and lane.window is not None and lane.settling <= 0:
-        change = lane.window.signal(now)
-        if change is not None:
-            set_window(flow, lane, change)
+        lane.window.signal(now)

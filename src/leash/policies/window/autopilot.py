@@ -22,7 +22,8 @@ _SPAN = 100_000_000
 _MESSAGES = 10
 """The least epoch, in round trips, ns and dequeues; also two rounds of the lanes, so that one is whole.
 
-One that a signal cuts short still has `_SPAN`: where work is fast, less sees only what one read brought.
+One that a signal began is shorter, but has `_SPAN`, or it sees only what one read brought, and a round trip:
+what a stall has piled up is gone then, for as much is missing on its way.
 """
 
 _UNSTEADY = Fraction(1, 16)
@@ -58,6 +59,7 @@ class Window:
         "_cv2_before",
         "_hurry",
         "_most_acks",
+        "_opens",
         "_payoff",
         "_rate",
         "_tally",
@@ -104,7 +106,8 @@ class Window:
         self.epoch = 0
         self._tally = Tally(self.workers)
         self._payoff = Payoff()
-        self._hurry = 0
+        self._hurry = False
+        self._opens = 0
         if start is None:
             start = 16 if self._rate is None else self._model(self.round_trip or 0)
         self.window = self._clamp(whole("start", start, 1, MOST))
@@ -128,7 +131,7 @@ class Window:
         `starved` of them found a worker waiting, for `idle` ns in all, although the broker had messages. An
         empty queue starves nobody, and neither does waiting for a token or for the lane's turn.
         """
-        if epoch is not None and epoch != self.epoch:
+        if now < self._opens or (epoch is not None and epoch != self.epoch):
             return None
         tally = self._tally
         before = tally.dequeues
@@ -154,17 +157,17 @@ class Window:
         tally.work += work
         tally.squares += service * work
 
-    def signal(self, now: int) -> Change | None:
-        """CoDel sees a standing delay: end the epoch early.
+    def signal(self, now: int) -> None:
+        """CoDel sees a standing delay: begin a short epoch, which knows nothing of what was before.
 
-        Ignored until messages sent after the last change are seen.
+        It begins a round trip later: by then, what is too much has come. Ignored until messages sent after
+        the last change are seen.
         """
         tally = self._tally
-        if tally.grace and not tally.dequeues:
-            return None
-        self._hurry = 2  # this epoch may remember idle moments from before the delay; the next one cannot
-        self._set_bar()
-        return self._close(now) if now >= tally.due and tally.dequeues >= tally.enough else None
+        if not self._hurry and (tally.dequeues or not tally.grace):
+            self._hurry = True
+            self._tally = Tally(0)
+            self._opens = now + (self.round_trip or 0)
 
     def designed_wait(self) -> int:
         """How long a message waits here, in ns, when the window is just what the model asks for."""
@@ -178,8 +181,8 @@ class Window:
     def _set_bar(self) -> None:
         tally = self._tally
         if self._hurry:
-            tally.enough = 2 * self.workers + 2
-            span = _SPAN
+            tally.enough = self.workers + 1
+            span = max(_SPAN, self.round_trip or 0)
         else:
             tally.enough = max(_MESSAGES, 2 * self.workers)
             span = max(_SPAN, _ROUND_TRIPS * (self.round_trip or 0))
@@ -200,12 +203,12 @@ class Window:
             new, why = self._trim(base, tally)
         new = self._clamp(new)
         if new == old:
-            self._hurry = max(0, self._hurry - 1)
+            self._hurry = False
             self._tally = Tally(0)
             return None
         self.window = new
         self.epoch += 1
-        self._hurry = 0
+        self._hurry = False
         self._tally = Tally(self.workers)
         if why:
             why += f" in the last {spell(tally.span(now))}"

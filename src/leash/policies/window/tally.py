@@ -7,8 +7,8 @@ from fractions import Fraction
 from leash.policies.window.credit import MOST
 
 STARVED = 20
-IDLE = 40
-"""Workers starve when one dequeue in 20 found nothing, or when they lost 1/40 of their time.
+IDLE = 100
+"""Workers starve when one dequeue in 20 found nothing, or when they lost 1/100 of their time.
 
 The time is needed, too: with equal service times all the idling of a round trip falls on a single dequeue.
 """
