@@ -19,10 +19,10 @@ NAP = 0.002
 LATE = 0.001
 """Less than this, in seconds, is what waking up takes anyway."""
 
-QUIET = 0.01
+QUIET = 0.02
 """The share of the time that a machine may be away: behind 100 ms, each percent costs a worker about one."""
 
-TRIES = 6
+TRIES = 8
 
 
 class Sleeper:
