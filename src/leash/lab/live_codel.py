@@ -16,7 +16,7 @@ from leash.lab.figures import Progress, Run
 from leash.lab.live import Server, fill, plain, prompt_threads
 from leash.lab.live_seeds import NackingClient
 from leash.lab.proxy import slow_apart
-from leash.lab.quiet import quietest
+from leash.lab.quiet import timed
 
 SETTLE = 3.0
 """Seconds until the deepest window, 51 messages of 40 ms, has gone round once."""
@@ -72,9 +72,7 @@ def _cases(run: Run, uri: str, far: dict[int, str], progress: Progress) -> None:
     seen: dict[str, tuple[float, float, QueueStats]] = {}
     for start in range(GROUPS):
         progress(start / GROUPS)
-        group, away = quietest(partial(_together, uri, far, every[start::GROUPS]))
-        seen |= group
-        run.away = max(run.away, away)
+        seen |= timed(run, partial(_together, uri, far, every[start::GROUPS]))
     for (name, *_), case in zip(cases, codel.CASES, strict=True):
         codel.fill(run, case, *seen[name][:2])
     for work in codel.AUTOPILOT:
@@ -107,10 +105,8 @@ def _together(
 
 
 def _nacking(run: Run, uri: str, far: str, progress: Progress) -> None:
-    nacks, away = quietest(partial(_nacks, uri, far, progress))
-    for window, each in nacks.items():
-        codel.fill_nacks(run, window, each)
-    run.away = max(run.away, away)
+    for window, nacks in timed(run, partial(_nacks, uri, far, progress)).items():
+        codel.fill_nacks(run, window, nacks)
 
 
 def _nacks(uri: str, far: str, progress: Progress) -> dict[int, float]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from leash.amqp import connect
-from leash.amqp.topology import declare_queue
+from leash.amqp.topology import declare_queue, delete_queue
 from leash.amqp.wire import Outgoing, PublishEncoder
 from leash.consumer import Consumer, Message
 from leash.lab import qos
@@ -14,27 +15,19 @@ from leash.lab.clock import SECOND
 from leash.lab.figures import Progress, Run
 from leash.lab.live import Server, prompt_threads
 from leash.lab.live_seeds import SharedThreads
+from leash.lab.quiet import timed
+
+QUEUE = "work"
 
 
 def measure(uri: str, progress: Progress) -> Run:
-    with prompt_threads():
-        return _measure(uri, progress)
-
-
-def _measure(uri: str, progress: Progress) -> Run:
     run = Run()
-    for prefetch in (0, 1):
-        queue = f"prefetch-{prefetch}"
-        with connect(uri, name="lab") as connection:
-            with connection.channel() as channel:
-                declare_queue(channel, queue)
-            services = {"fast": qos.FAST / SECOND, "slow": qos.SLOW / SECOND}
-            workers = SharedThreads(connection, queue, services, prefetch, qos.THREADS)
-            _produce(uri, queue, _third(progress, prefetch))
-            done = dict(workers.done)
-            workers.stop()
-        qos.fill(run, f"prefetch {prefetch}", done["fast"], done["slow"])
-    _autopilot(run, uri, _third(progress, 2))
+    with prompt_threads():
+        for prefetch in (0, 1):
+            done = timed(run, partial(_shared, uri, prefetch, _third(progress, prefetch)))
+            qos.fill(run, f"prefetch {prefetch}", done["fast"], done["slow"])
+        done, run.series["held"] = timed(run, partial(_autopilot, uri, _third(progress, 2)))
+        qos.fill(run, "autopilot", done["fast"], done["slow"])
     return run
 
 
@@ -42,11 +35,23 @@ def _third(progress: Progress, number: int) -> Progress:
     return lambda part: progress((number + part) / 3)
 
 
-def _autopilot(run: Run, uri: str, progress: Progress) -> None:
-    with connect(uri, name="lab") as connection, connection.channel() as channel:
-        declare_queue(channel, "autopilot")
+def _shared(uri: str, prefetch: int, progress: Progress) -> dict[str, int]:
+    """The document's pool of threads that both kinds of work share."""
+    _fresh(uri)
+    with connect(uri, name="lab") as connection:
+        services = {"fast": qos.FAST / SECOND, "slow": qos.SLOW / SECOND}
+        workers = SharedThreads(connection, QUEUE, services, prefetch, qos.THREADS)
+        _produce(uri, progress)
+        done = dict(workers.done)
+        workers.stop()
+    return done
+
+
+def _autopilot(uri: str, progress: Progress) -> tuple[dict[str, int], list[tuple[float, int]]]:
+    """Two consumers: what they did, and what the slow one held, over time."""
+    _fresh(uri)
     done = {"fast": 0, "slow": 0}
-    fast, slow = Consumer(uri, ["autopilot"]), Consumer(uri, ["autopilot"], drain=2.0)
+    fast, slow = Consumer(uri, [QUEUE]), Consumer(uri, [QUEUE], drain=2.0)
 
     def work(name: str, seconds: float) -> Callable[[Message], None]:
         server = Server(seconds)
@@ -64,20 +69,25 @@ def _autopilot(run: Run, uri: str, progress: Progress) -> None:
         began = time.monotonic()
 
         def look(part: float) -> None:
-            held.append((time.monotonic() - began, slow.stats().queues["autopilot"].unsettled))
+            held.append((time.monotonic() - began, slow.stats().queues[QUEUE].unsettled))
             progress(part)
 
-        _produce(uri, "autopilot", look)
-        qos.fill(run, "autopilot", done["fast"], done["slow"])
-    run.series["held"] = held
+        _produce(uri, look)
+        return dict(done), held
 
 
-def _produce(uri: str, queue: str, progress: Progress) -> None:
+def _fresh(uri: str) -> None:
+    with connect(uri, name="lab") as connection, connection.channel() as channel:
+        delete_queue(channel, QUEUE)
+        declare_queue(channel, QUEUE)
+
+
+def _produce(uri: str, progress: Progress) -> None:
     """One message every `GAP`, by the clock, for `SPAN`; without confirms, as in the document."""
     with connect(uri, name="lab producer") as connection, connection.channel() as channel:
         encoder = PublishEncoder(channel.number)
         parts: list[bytes] = []
-        encoder.encode([Outgoing(b"", "", queue)], parts)
+        encoder.encode([Outgoing(b"", "", QUEUE)], parts)
         frame = b"".join(parts)
         began = time.monotonic_ns()
         for number in range(qos.SPAN // qos.GAP + 1):

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Self, TypeVar
 
+from leash.lab.figures import Run
+
 T = TypeVar("T")
 
 NAP = 0.002
@@ -69,6 +71,13 @@ def quietest(measure: Callable[[], T]) -> tuple[T, float]:
             value = measure()
             tries.append((value, sleeper.away(since, time.monotonic())))
     return min(tries, key=lambda tried: tried[1])
+
+
+def timed(run: Run, measure: Callable[[], T]) -> T:
+    """The same for a lab's run, which remembers how much the machine was away at most."""
+    value, away = quietest(measure)
+    run.away = max(run.away, away)
+    return value
 
 
 def _sleep() -> None:
