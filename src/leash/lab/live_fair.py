@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from leash.amqp import connect
 from leash.amqp.wire import Outgoing
@@ -12,6 +13,7 @@ from leash.lab.figures import Progress, Run
 from leash.lab.live import Enough, fill, plain
 from leash.lab.live_seeds import SlotLoop
 from leash.lab.proxy import slow_apart
+from leash.lab.quiet import timed
 
 SPARE = 1.03
 """Queues hold a little more than is served, so that all are backlogged to the end."""
@@ -48,15 +50,21 @@ def _varying_costs(run: Run, uri: str) -> None:
 
 
 def _small_windows(run: Run, uri: str) -> None:
+    run.series["starved"] = gains = timed(run, partial(_published, uri))
+    run.values["small window, as published: p0's gain"] = gains[0]
+    fill(uri, {name: plain(name, 40 * quantum) for name, quantum in _lanes()})
+    served = _consume(uri, STARVED, lambda _: None, window=fair.TINY)
+    run.values["small window, Leash: spread"] = fair.account([(lane, 1) for lane in served.order], STARVED)[1]
+
+
+def _published(uri: str) -> list[float]:
+    """What each queue gains in the document's loop, behind a slow network."""
     fill(uri, {name: plain(name, 40 * quantum) for name, quantum in _lanes()})
     with slow_apart(uri, fair.SLOW_WIRE / 1e9) as far, connect(far, name="lab") as connection:
         loop = SlotLoop(connection, fair.NAMES, fair.QUANTA, fair.SMALL)
         loop.run(STARVED, fair.SLOW_SERVICE / 1e9)
-        run.values["small window, as published: p0's gain"] = fair.deviation(loop.served)[0]
-        run.series["starved"] = fair.deviation(loop.served)
-    fill(uri, {name: plain(name, 40 * quantum) for name, quantum in _lanes()})
-    served = _consume(uri, STARVED, lambda _: None, window=fair.TINY)
-    run.values["small window, Leash: spread"] = fair.account([(lane, 1) for lane in served.order], STARVED)[1]
+    _empty(uri)
+    return fair.deviation(loop.served)
 
 
 def _consume(

@@ -105,7 +105,9 @@ class SlotLoop:
             channel.consume(queue, deliver=_into(buffer))
 
     def run(self, total: int, service: float) -> None:
-        """Serve so many, each for `service` seconds."""
+        """Serve so many, each for `service` seconds, from when every slot has something."""
+        while not all(self._buffers):
+            time.sleep(0.001)
         deficits = [0] * len(self._buffers)
         server = Server(service)
         left = total
