@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from statistics import median
+from typing import NamedTuple
 
 from leash.amqp import connect
 from leash.consumer import Consumer, Message, Queue, QueueStats
@@ -16,7 +17,7 @@ from leash.lab.figures import Progress, Run
 from leash.lab.live import Server, fill, plain, prompt_threads
 from leash.lab.live_seeds import NackingClient
 from leash.lab.proxy import slow_apart
-from leash.lab.quiet import timed
+from leash.lab.quiet import QUIET, timed
 
 SETTLE = 3.0
 """Seconds until the deepest window, 51 messages of 40 ms, has gone round once."""
@@ -25,8 +26,19 @@ STARTING = 8.0
 GROUPS = 4
 NACKING = 4
 
+LOOKS = 20
+
 _Asked = tuple[str, int, int, int | None]
 """Queue, work, round trip, window."""
+
+
+class Seen(NamedTuple):
+    """Percent busy, ms of waiting, the window that was in force for most of the time, and what came last."""
+
+    busy: float
+    wait: float
+    window: float
+    last: QueueStats
 
 
 class Observed:
@@ -69,23 +81,21 @@ def _cases(run: Run, uri: str, far: dict[int, str], progress: Progress) -> None:
     cases = [(f"case-{n}", case.work, case.trip, case.window) for n, case in enumerate(codel.CASES)]
     pilots = [(f"autopilot-{work}", work, 100, None) for work in codel.AUTOPILOT]
     every: list[_Asked] = [*cases, *pilots]
-    seen: dict[str, tuple[float, float, QueueStats]] = {}
+    seen: dict[str, Seen] = {}
     for start in range(GROUPS):
         progress(start / GROUPS)
         seen |= timed(run, partial(_together, uri, far, every[start::GROUPS]))
     for (name, *_), case in zip(cases, codel.CASES, strict=True):
-        codel.fill(run, case, *seen[name][:2])
+        codel.fill(run, case, seen[name].busy, seen[name].wait)
     for work in codel.AUTOPILOT:
-        _, wait, stats = seen[f"autopilot-{work}"]
-        run.values[f"autopilot, {work} ms work: window"] = stats.window
+        _, wait, window, stats = seen[f"autopilot-{work}"]
+        run.values[f"autopilot, {work} ms work: window"] = window
         if work == 40:
             run.values["shrinking: nacks a message"] = stats.counts.get("returned", 0) / max(1, stats.handled)
             run.values["shrinking: wait"] = wait
 
 
-def _together(
-    uri: str, far: dict[int, str], asked: list[_Asked]
-) -> dict[str, tuple[float, float, QueueStats]]:
+def _together(uri: str, far: dict[int, str], asked: list[_Asked]) -> dict[str, Seen]:
     """Consumers side by side, each on a queue and a connection of its own."""
     span = 1000 * (SETTLE + SPAN + STARTING)
     fill(uri, {name: plain(name, round(span / work)) for name, work, _, _ in asked})
@@ -95,22 +105,24 @@ def _together(
             list(pool.map(stack.enter_context, [each.consumer for each in observed]))
         time.sleep(SETTLE)
         since = time.monotonic_ns()
-        time.sleep(SPAN)
+        looks = []
+        for _ in range(LOOKS):
+            time.sleep(SPAN / LOOKS)
+            looks.append([each.consumer.stats().queues[each.queue] for each in observed])
         until = time.monotonic_ns()
-        stats = [each.consumer.stats().queues[each.queue] for each in observed]
     return {
-        each.queue: (*each.busy_and_wait(since, until), after)
-        for each, after in zip(observed, stats, strict=True)
+        each.queue: Seen(*each.busy_and_wait(since, until), median(look.window for look in stats), stats[-1])
+        for each, stats in zip(observed, zip(*looks, strict=True), strict=True)
     }
 
 
 def _nacking(run: Run, uri: str, far: str, progress: Progress) -> None:
-    for window, nacks in timed(run, partial(_nacks, uri, far, progress)).items():
+    for window, nacks in timed(run, partial(_nacks, uri, far, progress), QUIET / 2).items():
         codel.fill_nacks(run, window, nacks)
 
 
 def _nacks(uri: str, far: str, progress: Progress) -> dict[int, float]:
-    """Several of each: now and then one falls into another rhythm, with a nack less in seven messages."""
+    """The median of several: whenever the machine is away, one falls out of its rhythm and nacks less."""
     names = {f"nacking-{window}-{copy}": window for window in codel.NACKS for copy in range(NACKING)}
     fill(uri, {name: plain(name, 2000) for name in names})
     with contextlib.ExitStack() as stack:
@@ -125,8 +137,7 @@ def _nacks(uri: str, far: str, progress: Progress) -> dict[int, float]:
         for part in range(20):
             progress(part / 20)
             time.sleep((codel.NACK_END - codel.NACK_START) / SECOND / 20)
-        nacks, served = Counter[int](), Counter[int]()
+        each: dict[int, list[float]] = {window: [] for window in codel.NACKS}
         for (window, client), (nacked, done) in zip(clients, before, strict=True):
-            nacks[window] += client.nacks - nacked
-            served[window] += client.served - done
-    return {window: nacks[window] / served[window] for window in codel.NACKS}
+            each[window].append((client.nacks - nacked) / (client.served - done))
+    return {window: median(nacks) for window, nacks in each.items()}

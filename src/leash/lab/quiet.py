@@ -59,23 +59,23 @@ class Sleeper:
         return late / (until - since)
 
 
-def quietest(measure: Callable[[], T]) -> tuple[T, float]:
+def quietest(measure: Callable[[], T], quiet: float = QUIET) -> tuple[T, float]:
     """Measure until the machine is quiet meanwhile, or else take the quietest; and how much it was away.
 
     It never looks at what was measured.
     """
     tries: list[tuple[T, float]] = []
     with Sleeper() as sleeper:
-        while len(tries) < TRIES and not (tries and tries[-1][1] <= QUIET):
+        while len(tries) < TRIES and not (tries and tries[-1][1] <= quiet):
             since = time.monotonic()
             value = measure()
             tries.append((value, sleeper.away(since, time.monotonic())))
     return min(tries, key=lambda tried: tried[1])
 
 
-def timed(run: Run, measure: Callable[[], T]) -> T:
+def timed(run: Run, measure: Callable[[], T], quiet: float = QUIET) -> T:
     """The same for a lab's run, which remembers how much the machine was away at most."""
-    value, away = quietest(measure)
+    value, away = quietest(measure, quiet)
     run.away = max(run.away, away)
     return value
 
