@@ -98,6 +98,7 @@ class SlotLoop:
     ) -> None:
         self.served = [0] * len(queues)
         self._quanta = quanta
+        self._window = window
         self._buffers: list[deque[tuple[int, int]]] = [deque() for _ in queues]
         self._channels = [connection.channel() for _ in queues]
         for channel, queue, buffer in zip(self._channels, queues, self._buffers, strict=True):
@@ -105,8 +106,8 @@ class SlotLoop:
             channel.consume(queue, deliver=_into(buffer))
 
     def run(self, total: int, service: float) -> None:
-        """Serve so many, each for `service` seconds, from when every slot has something."""
-        while not all(self._buffers):
+        """Serve so many, each for `service` seconds, from when every window is full."""
+        while min(map(len, self._buffers)) < self._window:
             time.sleep(0.001)
         deficits = [0] * len(self._buffers)
         server = Server(service)
