@@ -83,7 +83,7 @@ class Server:
 
     def __init__(self, seconds: float) -> None:
         self._work = round(seconds * SECOND)
-        self._free = 0
+        self._free = time.monotonic_ns()
 
     def serve(self, arrived: int) -> None:
         """Work on a message that came at `arrived`, in ns of the monotonic clock."""
