@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from heapq import heappop, heappush
 from types import TracebackType
 from typing import Any, Self
 
@@ -138,7 +139,7 @@ class Connection:
         """Open a channel."""
         with self._lock:
             self._check()
-            number = self._free.pop() if self._free else len(self._channels) + 1
+            number = heappop(self._free) if self._free else len(self._channels) + 1
             if number > self._channel_max:
                 raise AmqpError(f"all {self._channel_max} channels of this connection are in use")
             channel = self._channels[number] = Channel(self, number)
@@ -187,7 +188,7 @@ class Connection:
         """A channel's number may be used again."""
         with self._lock:
             if self._channels.pop(channel.number, None) is channel:
-                self._free.append(channel.number)
+                heappush(self._free, channel.number)
 
     def _check(self) -> None:
         if self.error is not None:
