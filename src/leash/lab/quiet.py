@@ -35,7 +35,7 @@ class Sleeper:
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "leash.lab.quiet"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self._process.stdout.readline()
         self._reader = threading.Thread(target=self._read, name="lab sleeper", daemon=True)
