@@ -156,6 +156,37 @@ def test_without_evidence_nobody_waits() -> None:
     assert len(served(flow.take(1, 64))) == 10
 
 
+def test_messages_on_their_way_when_the_queue_was_counted_are_not_taken_for_its_rest() -> None:
+    flow = Flow([Lane("a", 10, window=100), Lane("b", 10, window=1000)])
+    warm(flow)
+    for name in ("a", "b"):
+        flow.probed(0, name, 60, 1, MS)  # besides 100 of a that have left their queue
+    flow.arrive(0, "b", list(range(1000)))
+    flow.arrive(1, "a", list(range(100)))
+    got = Counter(lane for turn in range(100) for lane, _ in served(flow.take(turn, 64)))
+    assert got["a"] == 100
+    assert got["b"] <= 110  # and waits, for 60 more of a are to come
+    flow.arrive(101, "a", list(range(60)))
+    got = Counter(lane for turn in range(100) for lane, _ in served(flow.take(101 + turn, 64)))
+    assert got == {"a": 60, "b": 890}  # now a's queue is empty, and nobody waits
+
+
+def test_a_shallow_queue_is_looked_at_before_it_seems_empty() -> None:
+    flow = Flow([Lane("a", window=10)])
+    warm(flow)
+    flow.probed(0, "a", 100, 1, MS)
+    asked = 0
+    for at in range(MS, 1000 * MS, MS):  # one comes and one is published every ms: there are always 100
+        flow.arrive(at, "a", [at])
+        assert flow.lanes["a"].evidence
+        finish(flow, at, flow.take(at, 64))
+        for decision in flow.decisions:
+            asked += 1
+            flow.probed(at, decision.lane, 100, 1, MS)
+        flow.decisions.clear()
+    assert 1 <= asked <= 20
+
+
 def test_a_lane_that_runs_dry_is_looked_at_but_not_again_and_again() -> None:
     flow = Flow([Lane("a", window=4)])
     flow.probed(0, "a", 0, 1, MS)

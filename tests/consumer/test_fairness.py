@@ -39,7 +39,8 @@ class Spread:
         self.late = sum(lane.expired for lane in lanes)
         self.begun = self.begun or all(lane.buffer for lane in lanes)
         self.over = self.over or any(
-            self.taken[lane.name] + len(lane.buffer) >= self.totals[lane.name] for lane in lanes
+            not lane.depth or self.taken[lane.name] + len(lane.buffer) >= self.totals[lane.name]
+            for lane in lanes
         )
 
     def after(self, work: list[Dispatch]) -> None:

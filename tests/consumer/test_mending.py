@@ -13,8 +13,8 @@ from leash import Consumer, Message, Queue
 from leash.amqp import Channel
 from leash.amqp.topology import declare_queue, delete_queue
 from leash.broker import Broker
+from leash.lab.proxy import Proxy
 from tests.consumer.kit import depth, fill, publish, running, until
-from tests.proxy import Proxy
 
 
 def test_after_a_cut_it_connects_again_and_goes_on_with_its_windows(
@@ -24,7 +24,7 @@ def test_after_a_cut_it_connects_again_and_goes_on_with_its_windows(
     seen: Counter[bytes] = Counter()
     again: Counter[bytes] = Counter()
     done: set[bytes] = set()
-    with Proxy(broker.port("amqp")) as proxy:
+    with Proxy("127.0.0.1", broker.port("amqp")) as proxy:
         far = uri.replace(f":{broker.port('amqp')}/", f":{proxy.port}/")
         consumer = Consumer(far, [Queue("q", window=20)], workers=2)
 
@@ -54,7 +54,7 @@ def test_what_runs_during_a_cut_is_not_settled_on_the_new_channel(
     go, begun = threading.Event(), threading.Event()
     got: list[tuple[bytes, bool]] = []
     answers: list[bool] = []
-    with Proxy(broker.port("amqp")) as proxy:
+    with Proxy("127.0.0.1", broker.port("amqp")) as proxy:
         far = uri.replace(f":{broker.port('amqp')}/", f":{proxy.port}/")
         consumer = Consumer(far, [Queue("q", window=1)])
 

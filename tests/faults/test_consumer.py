@@ -24,8 +24,8 @@ from leash.amqp import Connection, Outgoing, Properties, Publisher, connect
 from leash.amqp.topology import declare_queue, delete_queue, state
 from leash.broker import Broker
 from leash.errors import AmqpError
+from leash.lab.proxy import Proxy
 from tests.consumer.kit import until
-from tests.proxy import Proxy
 
 QUEUES: dict[str, tuple[str, dict[str, object]]] = {
     "classic": ("classic", {}),
@@ -124,10 +124,10 @@ class World:
         self.proxy.cut()
 
     def cut_for_a_while(self) -> None:
-        self.proxy.refuse(True)
+        self.proxy.refuse = True
         self.proxy.cut()
         time.sleep(1.0)
-        self.proxy.refuse(False)
+        self.proxy.refuse = False
 
     def delete_queue(self) -> None:
         with connect(self.uri) as connection, connection.channel() as channel:
@@ -210,7 +210,7 @@ class World:
 
 
 def run(uri: str, broker: Broker, folder: Path, seed: int, faults: list[str]) -> None:
-    with Proxy(broker.port("amqp")) as proxy:
+    with Proxy("127.0.0.1", broker.port("amqp")) as proxy:
         world = World(uri, broker, proxy, folder, seed)
         try:
             until(lambda: len(world.lines()) > 50, 30)

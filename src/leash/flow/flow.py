@@ -104,6 +104,8 @@ class Flow:
         if state.evidence:
             state.evidence = max(0, state.evidence - count)
             state.fed = now
+            if state.evidence < state.credit and state.probe_after is not None and now >= state.probe_after:
+                self.probe(now, state, "it may run dry")
         state.held_since = None
         state.doubted = False
         if state.renewing and state.window is not None and epoch == state.window.epoch:
@@ -177,8 +179,9 @@ class Flow:
         state.probe_after = now + max(state.probe_gap, self.sidelines.patience)
         if state.blocks & PAUSED or state.doubted:
             ready = 0
-        state.evidence = ready
-        self.rounds.expect(lane, ready)
+        # What left the queue before it was counted may still be on its way, and will count against `ready`.
+        state.evidence = ready and ready + max(0, state.credit - len(state.buffer) - state.in_work)
+        self.rounds.expect(lane, state.evidence)
 
     def not_probed(self, lane: str) -> None:
         """A look that was asked for did not come about."""

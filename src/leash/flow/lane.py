@@ -131,7 +131,7 @@ class LaneState:
         self.wakes: int | None = None  # when an ordered lane's next try is due
         self.in_work = 0
         self.idled = 0  # ns that workers waited for its messages, and not told to its window yet
-        self.evidence = 0  # messages at the broker: the last depth, less what came since
+        self.evidence = 0  # messages at the broker or on their way, at most
         self.fed: int | None = None  # the last arrival while the broker was known to have more
         self.depth: int | None = None
         self.consumers = 1

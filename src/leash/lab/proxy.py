@@ -1,4 +1,4 @@
-"""A TCP proxy that makes the network slow: every byte arrives `delay` seconds later, in order.
+"""A TCP proxy that makes the network slow, or cuts it: every byte arrives `delay` seconds later, in order.
 
 For the lab and for tests. It listens on loopback only; `delay` may be changed while it runs.
 """
@@ -23,6 +23,8 @@ class Proxy:
 
     def __init__(self, host: str, port: int, delay: float = 0.0) -> None:
         self.delay = delay
+        self.refuse = False
+        """Whether new connections are turned away."""
         self._target = (host, port)
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -36,22 +38,40 @@ class Proxy:
         self.close()
 
     def close(self) -> None:
-        """Cut every connection."""
-        for sock in [self._listener, *self._sockets]:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
+        self.refuse = True
+        _end(self._listener)
+        self.cut()
+
+    def cut(self) -> None:
+        """End every connection."""
+        while self._sockets:
+            _end(self._sockets.pop())
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while True:
+            try:
                 client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                if self.refuse:
+                    raise ConnectionRefusedError
                 server = socket.create_connection(self._target)
+            except OSError:
+                client.close()
+                continue
+            self._sockets += [client, server]
+            with contextlib.suppress(OSError):  # cut already
                 for sock in (client, server):
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._sockets.append(sock)
                 _Pipe(self, client, server)
                 _Pipe(self, server, client)
+
+
+def _end(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
 
 
 @contextlib.contextmanager
