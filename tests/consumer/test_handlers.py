@@ -102,6 +102,28 @@ def test_a_handler_whose_task_is_cancelled_has_failed_and_its_worker_goes_on(
     assert depth(channel, "q") == 0
 
 
+def test_a_worker_whose_task_is_cancelled_between_two_messages_goes_on(channel: Channel, uri: str) -> None:
+    fill(channel, "q", 1)
+    consumer = Consumer(uri, ["q"], retry=None)
+    seen = 0
+
+    @consumer.handler
+    async def work(_: Message) -> None:
+        nonlocal seen
+        seen += 1
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_later(0.05, task.cancel)
+
+    with running(consumer):
+        until(lambda: seen == 1)
+        time.sleep(0.2)
+        publish(channel, "q", [b"next"])
+        until(lambda: seen == 2)
+    assert depth(channel, "leash.dead.q") == 0
+    assert depth(channel, "q") == 0
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_batch_handlers_get_full_batches_and_what_is_left_after_a_while(
     channel: Channel, uri: str, asynchronous: bool

@@ -207,7 +207,10 @@ class AsyncPool(Pool):
             future = self._loop.create_future()
             self._waiting.append(future)
             timer = self._loop.call_later(nap / 1e9, _resolve, future)
-            await future
+            try:
+                await future
+            except asyncio.CancelledError:
+                self._cancelled()  # meant for a handler that was done before
             timer.cancel()
             if future in self._waiting:
                 self._waiting.remove(future)
