@@ -102,7 +102,7 @@ def spread_of(channel: Channel, uri: str, kind: str, workers: int, seconds: floa
     with watched(spread), running(consumer):
         until(lambda: spread.over, 600)
         stats = consumer.stats()
-    assert spread.measured > 0.2 * total  # large windows empty the smallest queue early
+    assert spread.measured > 0.1 * total  # large windows empty the smallest queue early
     assert stats.spread <= 1
     return spread
 

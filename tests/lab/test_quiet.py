@@ -51,6 +51,7 @@ def test_the_first_quiet_try_is_taken_or_else_the_quietest(
     assert timed(run, measure) == taken
     assert len(made) == tries
     assert run.away == max(0.05, away[taken])
+    assert run.again == tries - 1
 
 
 def test_an_error_while_measuring_is_not_tried_again() -> None:

@@ -84,9 +84,11 @@ def run(names: Sequence[str], simulate: bool, json: Path | None, report: Path | 
         node = None if simulate else stack.enter_context(node_of_ours())
         results = [_result(experiment, node) for experiment in chosen]
         machine = pages.about(node.version if node else None, node.shown if node else "")
-    away = max([result.measured.away for result in results if result.measured], default=0.0)
-    if away:
-        machine["away"] = f"{away:.1%} of the time"
+    measured = [result.measured for result in results if result.measured]
+    away = max([each.away for each in measured], default=0.0)
+    again = sum([each.again for each in measured])
+    if away or again:
+        machine["away"] = f"{away:.1%} of the time; {again} measurements made again for it"
     for result in results:
         _show(result)
     if json is not None:

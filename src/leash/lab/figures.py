@@ -41,6 +41,8 @@ class Run:
     series: dict[str, Any] = field(default_factory=dict)
     away: float = 0.0
     """The largest share of the time that the machine was away, where figures in ms were measured."""
+    again: int = 0
+    """Measurements that were thrown away because the machine was away too much, whatever came out."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from leash.lab.figures import Run
 
@@ -59,8 +59,16 @@ class Sleeper:
         return late / (until - since)
 
 
-def quietest(measure: Callable[[], T], quiet: float = QUIET) -> tuple[T, float]:
-    """Measure until the machine is quiet meanwhile, or else take the quietest; and how much it was away.
+class Quietest(NamedTuple, Generic[T]):
+    """What was measured, the share of the time that the machine was away meanwhile, and in how many tries."""
+
+    value: T
+    away: float
+    tries: int
+
+
+def quietest(measure: Callable[[], T], quiet: float = QUIET) -> Quietest[T]:
+    """Measure until the machine is quiet meanwhile, or else take the quietest.
 
     It never looks at what was measured.
     """
@@ -70,13 +78,14 @@ def quietest(measure: Callable[[], T], quiet: float = QUIET) -> tuple[T, float]:
             since = time.monotonic()
             value = measure()
             tries.append((value, sleeper.away(since, time.monotonic())))
-    return min(tries, key=lambda tried: tried[1])
+    return Quietest(*min(tries, key=lambda tried: tried[1]), len(tries))
 
 
 def timed(run: Run, measure: Callable[[], T], quiet: float = QUIET) -> T:
-    """The same for a lab's run, which remembers how much the machine was away at most."""
-    value, away = quietest(measure, quiet)
+    """The same for a lab's run, which remembers how much the machine was away at most, and what that cost."""
+    value, away, tries = quietest(measure, quiet)
     run.away = max(run.away, away)
+    run.again += tries - 1
     return value
 
 
