@@ -139,11 +139,15 @@ _BY_CODE: dict[int, type[ChannelError]] = {
 
 
 class PublishError(AmqpError):
-    """No confirm came."""
+    """No confirm came, for `messages` if it is known for which; then all others were taken."""
+
+    messages: list[object] | None = None
 
 
 class Rejected(PublishError):
     """Some messages of a batch, which `messages` holds, were not taken; all others were."""
+
+    messages: list[object]
 
     def __init__(self, text: str, messages: Sequence[object] = ()) -> None:
         super().__init__(text)

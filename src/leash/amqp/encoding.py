@@ -87,6 +87,10 @@ class PublishEncoder:
                 props = NONE
             else:
                 props = properties if isinstance(properties, bytes) else encode_properties(properties)
+            if len(props) > piece - 12:
+                raise ConfigError(
+                    "properties", f"{len(props)} bytes", f"at most {piece - 12} bytes: they go in one frame"
+                )
             size = len(body)
             add(head)
             add(_pack_content(_HEADER, channel, 12 + len(props), 60, 0, size))

@@ -163,6 +163,9 @@ def _value(value: Any) -> bytes:
     """One table value. Integers go out as 32 or 64 bits, as the Java client and pika send them."""
     if isinstance(value, float):
         return b"d" + encode.double(value)
+    if isinstance(value, str):
+        encoded = value.encode("utf-8", "surrogateescape")
+        return b"S" + _U32.pack(len(encoded)) + encoded
     if isinstance(value, bytes):
         return b"x" + encode.byte_array(bytearray(value))
     if isinstance(value, int) and not isinstance(value, bool):

@@ -1,8 +1,9 @@
 """Publishing in bulk, with confirms.
 
 The rule: when `publish` returns, the broker has taken responsibility for every message. When it raises
-Rejected, that holds for all but the messages that the error carries; when it raises anything else, it is
-unknown which arrived, and publishing them again may repeat some.
+an error that carries messages, that holds for all but those; when it raises anything else, it is unknown
+which arrived, and publishing them again may repeat some. Rejected says that the broker took none of those it
+carries; any other PublishError, that it may still confirm them: `wait` goes on waiting.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Publisher:
     def __init__(self, connection: Connection, *, in_flight: int = 10_000, timeout: float = 60.0) -> None:
         if in_flight < 1:
             raise ConfigError("in_flight", in_flight, "a whole number from 1 on")
-        self._connection = connection
+        self.connection = connection
         self._timeout = timeout
         self._in_flight = in_flight
         self._turn = threading.Lock()
@@ -67,9 +68,23 @@ class Publisher:
             for chunk in _chunks(messages):
                 self._wait(self._in_flight - len(chunk))
                 self._send(chunk)
-            self._wait(0)
-            self._raise_rejected()
+            self._finish()
             return self._next - first
+
+    def wait(self) -> None:
+        """Go on waiting for what `publish` did not see confirmed in time, by the same rule."""
+        with self._turn:
+            self._finish()
+
+    def _finish(self) -> None:
+        try:
+            self._wait(0)
+        except PublishError as error:
+            with self._changed:
+                if not self._returned:  # what came back is equal to what was published, not the same
+                    error.messages = [*self._pending.values(), *self._nacked]
+            raise
+        self._raise_rejected()
 
     def _send(self, chunk: list[wire.Outgoing]) -> None:
         parts: list[bytes] = []
@@ -87,7 +102,7 @@ class Publisher:
         seen = self._confirmed
         with self._changed:
             while self._channel.error is None and (
-                len(self._pending) > max(0, room) or (room and self._connection.blocked is not None)
+                len(self._pending) > max(0, room) or (room and self.connection.blocked is not None)
             ):
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -100,14 +115,14 @@ class Publisher:
 
     def _stuck(self) -> PublishError:
         unconfirmed = len(self._pending)
-        reason = self._connection.blocked
+        reason = self.connection.blocked
         if reason is not None:
             return PublishBlocked(
-                f"{self._connection.where} blocks publishers ({reason}); {unconfirmed} messages "
+                f"{self.connection.where} blocks publishers ({reason}); {unconfirmed} messages "
                 f"were not confirmed within {self._timeout:g} s"
             )
         return PublishError(
-            f"{self._connection.where}: {unconfirmed} messages were not confirmed within {self._timeout:g} s"
+            f"{self.connection.where}: {unconfirmed} messages were not confirmed within {self._timeout:g} s"
         )
 
     def _raise_rejected(self) -> None:

@@ -262,14 +262,14 @@ class Consumer:
         """A handler raised: decide for each message that it did not settle itself."""
         engine = self._running()
         for message in messages:
-            if message.settled:
-                log.warning("event=failed_after_settling queue=%r error=%r", message.queue, error)
-            elif message._link.alive:
+            if engine.claim(message):
                 try:
                     self._fail(engine, message, error)
                 except Exception:  # whatever it is, the worker goes on, and the message is not lost
                     log.exception("event=failing_failed queue=%r", message.queue)
-                    engine.settle(message, Outcome.REQUEUED)
+                    engine.settle(message, Outcome.REQUEUED, claimed=True)
+            elif message._link.alive:
+                log.warning("event=failed_after_settling queue=%r error=%r", message.queue, error)
 
     def _fail(self, engine: Engine, message: Message, error: BaseException) -> None:
         queue, failures = message.queue, message.tries + 1
@@ -283,15 +283,19 @@ class Consumer:
                 engine.counts[queue]["retried"] += 1
             elif self._on_exhausted == "park":
                 engine.counts[queue]["parked"] += 1
-        if wait is not None and message._link.spec.ordered:
+        ordered = message._link.spec.ordered
+        if wait is not None and ordered:
             self._again_in_place(engine, message, wait)
-        elif wait is not None:
-            self._republisher.put(message, failing.later(message, wait))
+        elif wait is not None and (copy := failing.later(message, wait)) is not None:
+            self._republisher.put(message, copy)
         elif self._on_exhausted == "park":
+            if ordered:
+                with engine.lock:
+                    engine.flow.park(queue)
             self._republisher.put(message, failing.parked(message, error))
         else:
             rejected = self._on_exhausted == "reject"
-            engine.settle(message, Outcome.REJECTED if rejected else Outcome.DISCARDED)
+            engine.settle(message, Outcome.REJECTED if rejected else Outcome.DISCARDED, claimed=True)
 
     def _again_in_place(self, engine: Engine, message: Message, wait: int) -> None:
         with engine.lock:
@@ -337,7 +341,11 @@ class Consumer:
 
 
 def _republished(engine: Engine, message: Message) -> None:
-    engine.settle(message, Outcome.REPUBLISHED)
+    engine.settle(message, Outcome.REPUBLISHED, claimed=True)
+    with engine.lock:
+        if engine.links.get(message.queue) is message._link:
+            engine.flow.parked(message.queue)
+            engine.wake()
     engine.nudge.set()
 
 

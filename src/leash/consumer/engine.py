@@ -232,11 +232,19 @@ class Engine:
                 link.flush()
         link.resume()
 
-    def settle(self, message: Message, outcome: Outcome) -> bool:
-        """One message, by hand or after it was republished."""
+    def claim(self, message: Message) -> bool:
+        """It failed, and is not the handler's any more. False: it was settled, or its channel is gone."""
+        with self.lock:
+            if message._outcome is not None or not message._link.alive:
+                return False
+            message._outcome = Outcome.REPUBLISHED
+        return True
+
+    def settle(self, message: Message, outcome: Outcome, claimed: bool = False) -> bool:
+        """One message, by hand or, once it is claimed, after it was republished."""
         link = message._link
         with self.lock:
-            if message._outcome is not None or not link.settle(message._tag, outcome):
+            if (message._outcome is not None and not claimed) or not link.settle(message._tag, outcome):
                 return False
             message._outcome = outcome
             self.counts[link.queue][outcome.value] += 1

@@ -17,6 +17,7 @@ EXCHANGE = "x-leash-exchange"
 ROUTING_KEY = "x-leash-routing-key"
 
 _TRIED = TRIES.encode()
+_TRIES_MOST = 1 << 30  # a header may say anything
 
 Raw = tuple[int, bool, str, str, bytes, bytes, "Link", int]
 """Delivery tag, redelivered, exchange, routing key, property bytes, body, link, ns of arrival."""
@@ -62,8 +63,8 @@ class Message:
     def _restore(self) -> None:
         """A retried copy came by way of its retry queue: show where it was published first."""
         headers = self._known_headers()
-        self.exchange = str(headers.get(EXCHANGE, self.exchange))
-        self.routing_key = str(headers.get(ROUTING_KEY, self.routing_key))
+        self.exchange = _text(headers.get(EXCHANGE, self.exchange))
+        self.routing_key = _text(headers.get(ROUTING_KEY, self.routing_key))
 
     def _known_headers(self) -> Mapping[str, Any]:
         """Malformed properties are for the handler to stumble over, not for us."""
@@ -91,7 +92,7 @@ class Message:
         if _TRIED not in self._raw_properties:
             return self.failures
         tries = self._known_headers().get(TRIES)
-        return self.failures + (tries if isinstance(tries, int) else 0)
+        return self.failures + (min(max(0, tries), _TRIES_MOST) if isinstance(tries, int) else 0)
 
     @property
     def age(self) -> float:
@@ -130,3 +131,8 @@ class Message:
     def requeue(self) -> bool:
         """Back to the queue, where it may come again at once."""
         return self._settle(self, Outcome.REQUEUED)
+
+
+def _text(value: object) -> str:
+    """A header as it was before it was one: pamqp leaves what is not UTF-8 as bytes."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.conductor import Conductor
 from leash.consumer.engine import Engine
-from leash.consumer.retry import Republisher
+from leash.consumer.republish import Republisher
 from leash.consumer.workers import AsyncPool, Batch, Failed, Pool, ThreadPool
 
 

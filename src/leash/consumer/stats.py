@@ -10,7 +10,7 @@ from leash.consumer.settings import SECOND
 
 if TYPE_CHECKING:
     from leash.consumer.conductor import Conductor
-    from leash.consumer.retry import Republisher
+    from leash.consumer.republish import Republisher
     from leash.flow.lane import LaneState
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from leash.errors import ConfigError
 from leash.flow.decisions import Decision, Dispatch, Probe, Shed
-from leash.flow.lane import BUSY, MS, PAUSED, WAITING, Lane, LaneState
+from leash.flow.lane import BUSY, MS, PARKING, PAUSED, WAITING, Lane, LaneState
 from leash.flow.leaving import leave_in_turn
 from leash.flow.picking import grants
 from leash.flow.sidelines import HOLD_LEAST, Sidelines
@@ -198,6 +198,7 @@ class Flow:
         state.renewing = state.probing = state.doubted = False
         self.rounds.expect(lane, 0)
         self.withdraw(state, len(left))
+        self.sidelines.unblock(state, PARKING)
         return left
 
     # --- what to do ---
@@ -293,6 +294,13 @@ class Flow:
         self.sidelines.block(state, WAITING)
         state.wakes = at
         self.sidelines.until(at, state)
+
+    def park(self, lane: str) -> None:
+        """An ordered lane's message failed for good: the lane waits until it is `parked`."""
+        self.sidelines.block(self._lane(lane), PARKING)
+
+    def parked(self, lane: str) -> None:
+        self.sidelines.unblock(self._lane(lane), PARKING)
 
     # --- inside ---
 

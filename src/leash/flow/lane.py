@@ -16,8 +16,10 @@ from leash.policies.window.credit import MOST
 
 MS = 1_000_000
 
-PAUSED, THROTTLED, BUSY, WAITING = 1, 2, 4, 8
-"""Why a lane sits out: asked to, no token, an ordered lane's message is in work or waits for its next try."""
+PAUSED, THROTTLED, BUSY, WAITING, PARKING = 1, 2, 4, 8, 16
+"""Why a lane sits out: asked to, no token, an ordered lane's message is in work, waits for its next try, or
+is on its way to the dead queue.
+"""
 
 MOST_ACKS = 128
 

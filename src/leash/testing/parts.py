@@ -12,13 +12,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from leash.amqp import Outgoing, Publisher
+from leash.amqp import Connection, Outgoing
 from leash.consumer.conductor import TICK, Conductor
 from leash.consumer.engine import Engine, Finished
 from leash.consumer.link import Link
 from leash.consumer.message import Message, Raw
 from leash.consumer.outbox import Outbox
-from leash.consumer.retry import Republisher
+from leash.consumer.republish import Courier, Republisher
 from leash.consumer.settle import Outcome
 from leash.consumer.workers import AsyncPool
 from leash.flow import Shed
@@ -74,8 +74,8 @@ class RecordingEngine(Engine):
 
     saw: Saw
 
-    def settle(self, message: Message, outcome: Outcome) -> bool:
-        settled = super().settle(message, outcome)
+    def settle(self, message: Message, outcome: Outcome, claimed: bool = False) -> bool:
+        settled = super().settle(message, outcome, claimed)
         if settled:
             self.saw(message.queue, message.body, outcome)
         return settled
@@ -144,10 +144,8 @@ class InstantRepublisher(Republisher):
 
     def put(self, message: Message, copy: Outgoing) -> None:
         self._pending += 1
-        self._publish([(message, copy)])
+        courier = self._couriers.setdefault(copy.routing_key, Courier(self, copy.routing_key))
+        courier.deliver([(message, copy)])
 
-    def _open(self) -> Publisher:
-        if self._publisher is None:
-            self._connection = MemoryConnection(self._broker, self._uri)
-            self._publisher = Publisher(self._connection)
-        return self._publisher
+    def connect(self) -> Connection:
+        return MemoryConnection(self._broker, self._uri)

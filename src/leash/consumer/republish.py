@@ -1,0 +1,218 @@
+"""Copies of failed messages on their way: published with a confirm, and only then is the original acked.
+
+Each queue that copies go to has a courier, which is a thread, a channel and a backlog of its own: a queue
+that takes none holds up no other. A courier that has had nothing to do for a while ends. All share a
+connection, and not with the consumers: an alarm blocks the connections that publish.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from leash.amqp import Outgoing, Publisher, connect
+from leash.amqp.connection import Connection
+from leash.amqp.uri import Uri
+from leash.consumer.message import Message
+from leash.errors import AmqpError, ConfigError, PublishBlocked, PublishError, Rejected
+
+log = logging.getLogger("leash.consumer")
+
+BATCH = 256
+PATIENCE = 10.0
+"""Seconds without a confirm until it is called trouble."""
+IDLE = 10.0
+_BACKOFF = (0.1, 5.0)
+
+Pair = tuple[Message, Outgoing]
+
+
+class Republisher:
+    """Takes failed messages off the workers' hands, and acks each when its copy is confirmed."""
+
+    def __init__(
+        self,
+        uri: Uri,
+        name: str,
+        confirmed: Callable[[Message], object],
+        mend: Callable[[Connection], None],
+    ) -> None:
+        self._uri = uri
+        self._name = name
+        self._mend = mend
+        self._connection: Connection | None = None
+        self._connecting = threading.Lock()
+        self._couriers: dict[str, Courier] = {}
+        self._lock = threading.Lock()
+        self._pending = 0
+        self.confirmed = confirmed
+        self.stopped = threading.Event()
+
+    @property
+    def pending(self) -> int:
+        return self._pending
+
+    @property
+    def trouble(self) -> str | None:
+        """Why some failed messages cannot be republished at the moment."""
+        with self._lock:
+            return next((each.trouble for each in self._couriers.values() if each.trouble), None)
+
+    def put(self, message: Message, copy: Outgoing) -> None:
+        with self._lock:
+            self._pending += 1
+            courier = self._couriers.get(copy.routing_key)
+            if courier is None:
+                courier = self._couriers[copy.routing_key] = Courier(self, copy.routing_key)
+                threading.Thread(target=courier.run, name="leash-republisher", daemon=True).start()
+            courier.backlog.put((message, copy))
+
+    def stop(self) -> None:
+        self.stopped.set()
+        with self._lock:
+            for courier in self._couriers.values():
+                courier.backlog.put(None)
+        if self._connection is not None:
+            self._connection.close(1.0)
+
+    # --- for the couriers ---
+
+    def dismiss(self, courier: Courier) -> bool:
+        """Whether it may end: nothing was put into its backlog meanwhile."""
+        with self._lock:
+            if courier.backlog.empty():
+                del self._couriers[courier.target]
+                return True
+            return False
+
+    def settled(self, count: int) -> None:
+        with self._lock:
+            self._pending -= count
+
+    def connection(self) -> Connection:
+        with self._connecting:
+            if self._connection is None or self._connection.closed:
+                self._connection = self.connect()
+            return self._connection
+
+    def connect(self) -> Connection:
+        return connect(self._uri, name=f"{self._name} retries")
+
+    def mend(self) -> None:
+        """A queue was deleted: declare all again."""
+        self._mend(self.connection())
+
+
+class Courier:
+    """Publishes the copies for one queue, in their order."""
+
+    def __init__(self, office: Republisher, target: str) -> None:
+        self._office = office
+        self.target = target
+        self.backlog: queue.SimpleQueue[Pair | None] = queue.SimpleQueue()
+        self.trouble: str | None = None
+        self._publisher: Publisher | None = None
+
+    def run(self) -> None:
+        while not self._office.stopped.is_set():
+            try:
+                first = self.backlog.get(timeout=IDLE)
+            except queue.Empty:
+                if self._office.dismiss(self):
+                    break
+                continue
+            if first is not None:
+                self.deliver(self._batch(first))
+        self._leave()
+
+    def _batch(self, first: Pair) -> list[Pair]:
+        batch = [first]
+        while len(batch) < BATCH and not self.backlog.empty():
+            more = self.backlog.get()
+            if more is not None:
+                batch.append(more)
+        return batch
+
+    def deliver(self, batch: list[Pair]) -> None:
+        """Until all are out, or were lost with their connection and will come again."""
+        backoff = _BACKOFF[0]
+        published: Publisher | None = None  # and may still confirm them
+        while (batch := self._living(batch)) and not self._office.stopped.is_set():
+            try:
+                if published is not None:
+                    published.wait()
+                else:
+                    self._open().publish([copy for _, copy in batch])
+                self._confirm(batch)
+                self.trouble = None
+                return
+            except Rejected as error:
+                published = None
+                batch = self._refused(batch, error.messages)
+                self._troubled(error)
+                self._repair()
+            except PublishError as error:
+                self._troubled(error)
+                if error.messages is not None:  # to publish them again would repeat them
+                    published = self._publisher
+                    batch = self._refused(batch, error.messages)
+                    continue
+                if not isinstance(error, PublishBlocked):
+                    self._leave()
+            except AmqpError as error:
+                published = None
+                self._troubled(error)
+                self._leave()
+            except ConfigError as error:  # a copy that cannot be encoded: never again, and not lost
+                log.error("event=republish_impossible queue=%r reason=%r", self.target, str(error))
+                self._office.settled(len(batch))
+                return
+            self._office.stopped.wait(backoff)
+            backoff = min(_BACKOFF[1], 2 * backoff)
+        if published is not None:
+            self._leave()
+
+    def _living(self, batch: list[Pair]) -> list[Pair]:
+        alive = [pair for pair in batch if pair[0]._link.alive]
+        self._office.settled(len(batch) - len(alive))
+        return alive
+
+    def _refused(self, batch: list[Pair], messages: list[object]) -> list[Pair]:
+        """Those of a batch that the broker did not take; the others are confirmed."""
+        copies = {id(copy) for _, copy in batch}
+        refused = {id(message) for message in messages}
+        if not refused <= copies:  # what comes back from the broker is equal, not the same: all went one way
+            return batch
+        self._confirm([pair for pair in batch if id(pair[1]) not in refused])
+        return [pair for pair in batch if id(pair[1]) in refused]
+
+    def _confirm(self, batch: list[Pair]) -> None:
+        for message, _ in batch:
+            self._office.confirmed(message)
+        self._office.settled(len(batch))
+
+    def _open(self) -> Publisher:
+        connection = self._office.connection()
+        if self._publisher is None or self._publisher.connection is not connection:
+            self._publisher = Publisher(connection, timeout=PATIENCE)
+        return self._publisher
+
+    def _leave(self) -> None:
+        """The next one gets a channel of its own."""
+        if self._publisher is not None:
+            self._publisher.close()
+            self._publisher = None
+
+    def _repair(self) -> None:
+        try:
+            self._office.mend()
+        except (AmqpError, ConfigError) as error:
+            self._troubled(error)
+
+    def _troubled(self, error: Exception) -> None:
+        trouble = f"{self.target}: {error}"
+        if self.trouble != trouble:
+            self.trouble = trouble
+            log.warning("event=republish_failed queue=%r reason=%r", self.target, str(error))
