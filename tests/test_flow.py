@@ -211,13 +211,38 @@ def test_a_throttled_lane_sits_out_and_the_others_go_on() -> None:
             missing = 200 - len(flow.lanes[lane].buffer)
             if missing:
                 flow.arrive(now, lane, list(range(missing)))
-        work = flow.take(now, 10)
-        assert sum(len(d.messages) for d in work) == 10
-        for lane, messages, _ in work:
-            sent[lane] += len(messages)
-        finish(flow, now, work)
+        left = 10
+        while left:
+            work = flow.take(now, left)
+            assert "free" not in [d.lane for d in work[1:]]  # it starts now, or not yet
+            left -= sum(len(d.messages) for d in work)
+            for lane, messages, _ in work:
+                sent[lane] += len(messages)
+            finish(flow, now, work)
     assert sent["free"] == 99 + 99  # one went to warming up, and the last token comes a millisecond later
     assert sent["gold"] == 20_000 - sent["free"]
+
+
+def test_what_was_not_begun_goes_back_in_front_and_costs_nothing() -> None:
+    flow = Flow([Lane("a", 10, rate=1000, burst=50, window=100), Lane("b", 10, window=100)])
+    warm(flow)
+    before = {name: (lane.charged, lane.in_work) for name, lane in flow.lanes.items()}
+    flow.arrive(0, "b", list(range(30)))
+    (dispatch,) = flow.take(0, 10)
+    left = flow.recall(MS, dispatch, dispatch.messages[4:], [0] * 6)
+    assert left == Dispatch("b", [0, 1, 2, 3], 4)
+    assert flow.lanes["b"].charged == before["b"][0] + 4
+    finish(flow, MS, [left])
+    assert flow.lanes["b"].in_work == before["b"][1]
+    assert [n for _, n in served(flow.take(MS, 64))] == list(range(4, 30))
+    flow.arrive(2 * MS, "a", [1])
+    tokens = flow.lanes["a"].bucket
+    assert tokens is not None
+    level = tokens.level(2 * MS)
+    (dispatch,) = flow.take(2 * MS, 10)
+    flow.done(2 * MS, [flow.recall(2 * MS, dispatch, [1], [0])], [0])
+    assert tokens.level(2 * MS) == level
+    assert served(flow.take(2 * MS, 10)) == [("a", 1)]
 
 
 def test_the_total_rate_leaves_the_shares_alone() -> None:

@@ -52,10 +52,16 @@ class Spread:
                 positions = [self.sent[name] / quantum for name, quantum in self.quanta.items()]
                 self.worst = max(self.worst, max(positions) - min(positions))
 
+    def recalled(self, before: Dispatch, after: Dispatch) -> None:
+        """A worker was late, and has not begun with all of it."""
+        self.taken[before.lane] -= len(before.messages) - len(after.messages)
+        if self.begun and not self.over:
+            self.sent[before.lane] -= before.estimate - after.estimate
+
 
 @contextmanager
 def watched(spread: Spread) -> Iterator[None]:
-    take = Flow.take
+    take, recall = Flow.take, Flow.recall
 
     def watching(flow: Flow, *args: Any) -> list[Dispatch]:
         spread.before(flow)
@@ -63,8 +69,14 @@ def watched(spread: Spread) -> Iterator[None]:
         spread.after(work)
         return work
 
+    def watching_back(flow: Flow, now: int, dispatch: Dispatch, *args: Any) -> Dispatch:
+        left = recall(flow, now, dispatch, *args)
+        spread.recalled(dispatch, left)
+        return left
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Flow, "take", watching)
+        patch.setattr(Flow, "recall", watching_back)
         yield
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -121,6 +124,95 @@ def test_a_worker_whose_task_is_cancelled_between_two_messages_goes_on(channel: 
         publish(channel, "q", [b"next"])
         until(lambda: seen == 2)
     assert depth(channel, "leash.dead.q") == 0
+    assert depth(channel, "q") == 0
+
+
+async def _work(message: Message) -> None:
+    await asyncio.sleep(0)
+    _ran.append(message.body)
+
+
+_ran: list[bytes] = []
+
+
+class Worker:
+    async def __call__(self, message: Message) -> None:
+        await _work(message)
+
+
+@functools.wraps(_work)
+def _blocking(message: Message) -> None:
+    asyncio.run(_work(message))
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        lambda message: _work(message),
+        functools.wraps(_work)(lambda message: _work(message)),
+        functools.partial(_work),
+        Worker(),
+        _blocking,
+    ],
+    ids=["plain decorator", "wraps", "partial", "callable", "runs it itself"],
+)
+def test_an_async_function_is_run_to_its_end_however_it_is_wrapped(
+    channel: Channel, uri: str, handler: Any
+) -> None:
+    fill(channel, "q", 20)
+    _ran.clear()
+    consumer = Consumer(uri, ["q"], workers=4, retry=None)
+    consumer.handler(handler)
+    with running(consumer):
+        until(lambda: len(_ran) == 20)
+        until(lambda: consumer.stats().queues["q"].unsettled == 0)
+    assert depth(channel, "leash.dead.q") == 0
+
+
+def test_a_generator_is_no_handler(channel: Channel, uri: str) -> None:
+    fill(channel, "q", 1)
+    consumer = Consumer(uri, ["q"], retry=None)
+
+    def work(message: Message) -> Iterator[None]:
+        yield None
+
+    with pytest.raises(ConfigError, match="yield"):
+        consumer.handler(work)
+    consumer.handler(lambda message: work(message))
+    with running(consumer):
+        until(lambda: depth(channel, "leash.dead.q") == 1)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_nothing_waits_behind_a_slow_message_and_what_is_done_is_acked(
+    channel: Channel, uri: str, asynchronous: bool
+) -> None:
+    fill(channel, "q", 2000)
+    done: list[bytes] = []
+    slow = threading.Event()
+    consumer = Consumer(uri, [Queue("q", window=500)], workers=2)
+
+    def work(message: Message) -> bool:
+        if message.body == b"1500":
+            return True
+        done.append(message.body)
+        return False
+
+    async def work_async(message: Message) -> None:
+        while work(message) and not slow.is_set():
+            await asyncio.sleep(0.01)
+
+    def work_plain(message: Message) -> None:
+        if work(message):
+            slow.wait(20)
+
+    consumer.handler(work_async if asynchronous else work_plain)
+    with running(consumer):
+        until(lambda: len(done) == 1999, 10, "something waits behind the slow one")
+        until(lambda: consumer.stats().queues["q"].unsettled == 1, 5, "something done is not acked")
+        slow.set()
+        until(lambda: consumer.stats().queues["q"].unsettled == 0)
+    assert Counter(done).most_common(1)[0][1] == 1
     assert depth(channel, "q") == 0
 
 

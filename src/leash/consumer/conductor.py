@@ -32,6 +32,7 @@ TICK = 0.05
 BACKOFF = (0.1, 30.0)
 _ROUND_TRIPS = 5  # the least of so many: one slow answer is not a longer way
 _FIRST = 0.5  # seconds
+_SLOW = 50_000_000  # ns: a batch is meant for a hundredth of that
 _WARN_AT = 0.8  # of the broker's consumer timeout
 
 _Declare = wire.unchecked(commands.Queue.Declare)
@@ -240,10 +241,14 @@ class Conductor:
                 self._engine.check()
 
     def _watch(self) -> None:
-        """Warn of handlers that the broker is about to give up: it would close their channel."""
+        """Free what waits behind a slow handler; warn of one that the broker is about to give up: it would
+        close the channel.
+        """
         now = self._engine.clock.now()
         for worker in self._workers:
             begin = worker.begin
+            if begin is not None and now - begin > _SLOW:
+                self._engine.recall(worker)
             if begin is not None and not worker.warned and now - begin > self._limit:
                 worker.warned = True
                 self.overdue += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import signal
@@ -127,6 +128,8 @@ class Consumer:
     def _set(self, function: Callable[..., Any], batch: Batch | None) -> None:
         if not callable(function):
             raise ConfigError("handler", function, "a function of one argument")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError("handler", function, "a function that does not yield: nobody would run it")
         if self._handler is not None:
             raise ConfigError("handler", function, "one handler for a consumer, and it has one")
         self._handler, self._batch = function, batch

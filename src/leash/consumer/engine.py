@@ -7,12 +7,13 @@ outbox and into `notes`, and done by whoever leaves.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import repeat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from leash.amqp.properties import decode_properties
 from leash.amqp.wire import Deliveries
@@ -24,6 +25,9 @@ from leash.consumer.outbox import Outbox
 from leash.consumer.settle import Outcome
 from leash.errors import AmqpError, LeashError
 from leash.flow import Dispatch, Flow, Probe, SetWindow, Shed
+
+if TYPE_CHECKING:
+    from leash.consumer.workers import Worker
 
 log = logging.getLogger("leash.consumer")
 
@@ -214,13 +218,16 @@ class Engine:
         dispatches, services, done = finished
         if dispatches:
             self.flow.done(now, dispatches, services)
+        self._ack(done)
+        for link in dict.fromkeys([dispatch.messages[0][6] for dispatch in dispatches if dispatch.messages]):
+            if link.alive:
+                self._ack_due(link, link.queue)
+
+    def _ack(self, done: list[Raw]) -> None:
         for raw in done:
             link = raw[6]
             if link.alive:
                 link.ledger.ack(raw[0])
-        for link in dict.fromkeys([dispatch.messages[0][6] for dispatch in dispatches]):
-            if link.alive:
-                self._ack_due(link, link.queue)
 
     def _ack_due(self, link: Link, lane: str) -> None:
         """Acks wait for each other for as long as the lane's window allows for it."""
@@ -249,6 +256,31 @@ class Engine:
             message._outcome = outcome
             self.counts[link.queue][outcome.value] += 1
             self._ack_due(link, link.queue)
+        return True
+
+    def recall(self, worker: Worker) -> None:
+        """It is busy for longer than its batch should have taken: ack what is done, and let others have what
+        it did not begin.
+        """
+        with self.lock:
+            if worker.begin is None or self.stopping:
+                return
+            now = self.clock.now()
+            for index, todo in enumerate(worker.todo):
+                back = [raw for raw in _drained(todo) if not self._useless(raw)]
+                if back:
+                    arrived = [raw[7] for raw in back]
+                    worker.work[index] = self.flow.recall(now, worker.work[index], back, arrived)
+            done = worker.done[:]
+            del worker.done[: len(done)]
+            self._ack(done)
+            self.wake()
+
+    def _useless(self, raw: Raw) -> bool:
+        """Nobody is to begin with it: its queue is paused, or its channel gone."""
+        if raw[6].alive and not raw[6].ending:
+            return False
+        self._give_back(raw[6], [raw])
         return True
 
     def give_back(self, raws: list[Raw]) -> None:
@@ -364,6 +396,15 @@ class Engine:
             if self.on_ready is not None:
                 self.on_ready()
         self.nudge.set()
+
+
+def _drained(todo: deque[Raw]) -> list[Raw]:
+    """All that is left, taken one by one from the end while a worker takes from the front."""
+    taken = []
+    with contextlib.suppress(IndexError):
+        while True:
+            taken.append(todo.pop())
+    return taken[::-1]
 
 
 def _age(raw: bytes, wall: float) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,15 +9,14 @@ from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.conductor import Conductor
 from leash.consumer.engine import Engine
 from leash.consumer.republish import Republisher
-from leash.consumer.workers import AsyncPool, Batch, Failed, Pool, ThreadPool
+from leash.consumer.workers import AsyncPool, Batch, Failed, Pool, ThreadPool, is_async
 
 
 def pool(
     engine: Engine, handler: Callable[..., Any], count: int, batch: Batch | None, failed: Failed
 ) -> Pool:
     """Threads for `def`, one event loop for `async def`."""
-    asynchronous = inspect.iscoroutinefunction(inspect.unwrap(handler))
-    return (AsyncPool if asynchronous else ThreadPool)(engine, handler, count, batch, failed)
+    return (AsyncPool if is_async(handler) else ThreadPool)(engine, handler, count, batch, failed)
 
 
 class Parts(NamedTuple):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from leash.consumer.clock import Clock
@@ -20,15 +22,27 @@ Failed = Callable[[list[Message], BaseException], None]
 
 
 class Worker:
-    """What a worker is at, for the watchdog."""
+    """What a worker is at, for the watchdog, and what can be taken off its hands meanwhile.
 
-    __slots__ = ("_clock", "begin", "queue", "warned")
+    The worker takes messages from the front of `todo` and `Engine.recall` from its end; a deque gives each to
+    one of them. What is `done` only ever grows at its end, but for a recall.
+    """
+
+    __slots__ = ("_clock", "begin", "done", "queue", "todo", "warned", "work")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.begin: int | None = None
         self.queue = ""
         self.warned = False
+        self.work: list[Dispatch] = []
+        self.todo: list[deque[Raw]] = []
+        self.done: list[Raw] = []
+
+    def take(self, work: list[Dispatch]) -> None:
+        self.done = []
+        self.todo = [deque(dispatch.messages) for dispatch in work]
+        self.work = work
 
     def at(self, queue: str) -> int:
         self.begin = now = self._clock.now()
@@ -79,6 +93,35 @@ class Pool:
 
 
 class ThreadPool(Pool):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting = threading.Lock()
+
+    def join(self, deadline: int) -> bool:
+        ended = super().join(deadline)
+        if ended and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop = None
+        return ended
+
+    def await_(self, result: object) -> None:
+        """A plain function may return an awaitable: its decorator did not say that it is `async`.
+
+        All of them run on one loop, while their threads wait.
+        """
+        if inspect.isawaitable(result):
+            with self._starting:
+                if self._loop is None:
+                    self._loop = asyncio.new_event_loop()
+                    threading.Thread(
+                        target=_run_loop, args=(self._loop,), name="leash-loop", daemon=True
+                    ).start()
+                loop = self._loop
+            asyncio.run_coroutine_threadsafe(_awaited(result), loop).result()
+        elif inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise TypeError("the handler returned a generator, which nobody runs")
+
     def start(self) -> None:
         run = self._run if self.batch is None else self._run_batches
         for number, worker in enumerate(self.workers):
@@ -91,23 +134,26 @@ class ThreadPool(Pool):
         finished: Finished | None = None
         while (work := engine.pull(finished)) is not None:
             services = []
-            done: list[Raw] = []
-            for lane, raws, _ in work:
+            worker.take(work)
+            done = worker.done.append
+            for todo, (lane, _, _) in zip(worker.todo, work, strict=True):
                 begin = worker.at(lane)
-                for raw in raws:
+                for raw in _each(todo):
                     if (engine.stopping or not raw[6].alive) and not self.startable(raw):
                         continue
                     message = Message(raw, settle)
                     try:
-                        handler(message)
+                        result = handler(message)
+                        if result is not None:
+                            self.await_(result)
                     except BaseException as error:
                         self.failed([message], error)
                     else:
                         if message._outcome is None:
-                            done.append(raw)
-                services.append(self.engine.clock.now() - begin)
+                            done(raw)
+                services.append(engine.clock.now() - begin)
             worker.begin = None
-            finished = Finished(work, services, done)
+            finished = Finished(work, services, worker.done)
 
     def _run_batches(self, worker: Worker) -> None:
         engine = self.engine
@@ -117,7 +163,7 @@ class ThreadPool(Pool):
             begin = worker.at(work[0].lane)
             if messages:
                 try:
-                    self.handler(messages)
+                    self.await_(self.handler(messages))
                 except BaseException as error:
                     self.failed([message for message in messages if not message.settled], error)
                     messages = []
@@ -226,10 +272,10 @@ class AsyncPool(Pool):
     async def _messages(self, worker: Worker, work: list[Dispatch]) -> Finished:
         handler: Callable[[Message], Awaitable[object]] = self.handler
         services = []
-        done: list[Raw] = []
-        for lane, raws, _ in work:
+        worker.take(work)
+        for todo, (lane, _, _) in zip(worker.todo, work, strict=True):
             begin = worker.at(lane)
-            for raw in raws:
+            for raw in _each(todo):
                 if not self.startable(raw):
                     continue
                 message = Message(raw, self.engine.settle)
@@ -240,9 +286,9 @@ class AsyncPool(Pool):
                     self.failed([message], error)
                 else:
                     if message._outcome is None:
-                        done.append(raw)
+                        worker.done.append(raw)
             services.append(self.engine.clock.now() - begin)
-        return Finished(work, services, done)
+        return Finished(work, services, worker.done)
 
     def _cancelled(self) -> None:
         """Whoever cancels a handler cancels its worker's task: the handler has failed, the worker goes on."""
@@ -268,6 +314,31 @@ class AsyncPool(Pool):
                 self.failed([message for message in messages if not message.settled], error)
                 messages = []
         return _finished(work, self.engine.clock.now() - begin, messages)
+
+
+def is_async(handler: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine for sure; a decorator around it may do anything."""
+    call = getattr(type(handler), "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+async def _awaited(awaitable: Awaitable[object]) -> object:
+    return await awaitable
+
+
+def _each(todo: deque[Raw]) -> Iterator[Raw]:
+    """Until it is empty, whoever takes the last."""
+    take = todo.popleft
+    while todo:
+        try:
+            yield take()
+        except IndexError:
+            return
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -15,7 +15,7 @@ from leash.errors import ConfigError
 from leash.flow.decisions import Decision, Dispatch, Probe, Shed
 from leash.flow.lane import BUSY, MS, PARKING, PAUSED, WAITING, Lane, LaneState
 from leash.flow.leaving import leave_in_turn
-from leash.flow.picking import grants
+from leash.flow.picking import give_back, grants
 from leash.flow.sidelines import HOLD_LEAST, Sidelines
 from leash.flow.watch import Watch
 from leash.flow.windows import share_credit
@@ -62,6 +62,7 @@ class Flow:
             tiers={spec.name: spec.tier for spec in specs},
             guaranteed=guaranteed,
         )
+        self.guaranteed = bool(guaranteed)
         self.lanes = {spec.name: LaneState(spec, self.workers) for spec in specs}
         self.total = None if rate is None else TokenBucket(rate, burst)
         self.watch = Watch(self)
@@ -132,6 +133,8 @@ class Flow:
             self._served(name, count, estimate, service)
 
     def _served(self, name: str, count: int, estimate: int, service: int) -> None:
+        if not count:  # all of it was recalled
+            return
         lane = self.lanes[name]
         each = service // count
         lane.in_work -= count
@@ -201,6 +204,29 @@ class Flow:
         self.sidelines.unblock(state, PARKING)
         return left
 
+    def recall(self, now: int, dispatch: Dispatch, messages: list[Any], arrived: list[int]) -> Dispatch:
+        """The last `messages` of a dispatch were not begun and go back in front; returns what is left."""
+        now = self._at(now)
+        name, given, estimate = dispatch
+        state = self.lanes[name]
+        count = len(messages)
+        cost = estimate * count // len(given)
+        each = cost // count
+        state.buffer.extendleft(
+            (message, at, -1, each, at)
+            for message, at in zip(reversed(messages), reversed(arrived), strict=True)
+        )
+        self.buffered += count
+        state.in_work -= count
+        state.charged -= cost
+        give_back(self, state, Ticket(name, cost), 0, count)
+        if state.bucket is not None:
+            state.bucket.refund(now, count)
+            self.sidelines.throttle(now, state)
+        if self.total is not None:
+            self.total.refund(now, count)
+        return Dispatch(name, given[: len(given) - count], estimate - cost)
+
     # --- what to do ---
 
     def take(self, now: int, most: int | None = None, since: int | None = None) -> list[Dispatch]:
@@ -219,6 +245,10 @@ class Flow:
         if self.total is not None and out:
             self.total.take(now, sum([len(dispatch.messages) for dispatch in out]))
         return out
+
+    @property
+    def limited(self) -> bool:
+        return any(lane.limited for lane in self.lanes.values())
 
     @property
     def batch(self) -> int:

@@ -54,7 +54,6 @@ class LaneState:
     """A lane at work."""
 
     __slots__ = (
-        "allowed",
         "asked",
         "blocks",
         "bucket",
@@ -128,7 +127,6 @@ class LaneState:
         self.renewing = False  # consuming anew with another window: its first message is not here yet
         self.reason = "where it starts" if self.window else "as asked for"
         self.limited = self.bucket is not None or self.ordered
-        self.allowed: int | None = None  # tokens left within one `Flow.take`
         self.blocks = 0
         self.wakes: int | None = None  # when an ordered lane's next try is due
         self.in_work = 0

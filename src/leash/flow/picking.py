@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from leash.flow.lane import BUSY, THROTTLED, LaneState
+from leash.policies.fair.rounds import Ticket
 
 if TYPE_CHECKING:
     from leash.flow.flow import Flow
@@ -19,10 +20,15 @@ class Grant(NamedTuple):
 
 
 def grants(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
-    """Up to `limit` messages, or as many as keep a worker busy for about `time` ns."""
+    """Up to `limit` messages, or as many as keep a worker busy for about `time` ns.
+
+    A token is good for a message that starts now: one of a limited lane goes first, or with the next batch.
+    """
+    if flow.total is not None or (flow.guaranteed and flow.limited):
+        limit = min(limit, 1)
     if flow.cost != "count":
         return _by_cost(flow, now, limit, time)
-    found = []
+    found: list[Grant] = []
     rounds, lanes = flow.rounds, flow.lanes
     while limit > 0:
         ticket = rounds.take(limit)
@@ -34,13 +40,15 @@ def grants(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
         if count > lane.most:
             count = lane.most
         if lane.limited:
-            count = _admit(flow, now, lane, count)
+            count = 0 if found else 1
+            if found:
+                limit = 0
+            else:
+                _admit(flow, now, lane)
         if count < granted:
-            rounds.settle(ticket, count, dry=False)
-            rounds.offer(lane.name, granted - count)
-            if lane.evidence:  # offering took it for messages that were on their way
-                rounds.expect(lane.name, lane.evidence)
-        found.append(Grant(lane, count, count))
+            give_back(flow, lane, ticket, count, granted - count)
+        if count:
+            found.append(Grant(lane, count, count))
         limit -= count
         if time is not None:
             time -= count * (lane.service or flow.service)
@@ -67,9 +75,12 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
             break
         name, cost = ticket
         lane = flow.lanes[name]
-        ahead[name] = ahead.get(name, 0) + 1
         if lane.limited:
-            _admit(flow, now, lane, 1)
+            if found:
+                give_back(flow, lane, ticket, 0, 1)
+                break
+            _admit(flow, now, lane)
+        ahead[name] = ahead.get(name, 0) + 1
         flow.watch.cost(name, cost)
         if found and found[-1].lane is lane:
             found[-1] = Grant(lane, found[-1].size + 1, found[-1].estimate + cost)
@@ -81,18 +92,17 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
     return found
 
 
-def _admit(flow: Flow, now: int, lane: LaneState, count: int) -> int:
-    """How many of `count` may go: at least one, for a lane that may not is blocked."""
+def _admit(flow: Flow, now: int, lane: LaneState) -> None:
+    """One message of a limited lane goes: the lane sits out if there may be no second one."""
     if lane.ordered:
-        count = 1
         flow.sidelines.block(lane, BUSY)
-    bucket = lane.bucket
-    if bucket is None:
-        return count
-    if lane.allowed is None:
-        lane.allowed = max(1, bucket.available(now))
-    if count >= lane.allowed:
-        count = lane.allowed
+    if lane.bucket is not None and lane.bucket.available(now) <= 1:
         flow.sidelines.block(lane, THROTTLED)  # `Flow.take` finds out until when
-    lane.allowed -= count
-    return count
+
+
+def give_back(flow: Flow, lane: LaneState, ticket: Ticket, cost: int, messages: int) -> None:
+    """Only a part of a ticket was used."""
+    flow.rounds.settle(ticket, cost, dry=False)
+    flow.rounds.offer(lane.name, messages)
+    if lane.evidence:  # offering took it for messages that were on their way
+        flow.rounds.expect(lane.name, lane.evidence)

@@ -14,7 +14,7 @@ from typing import Any
 
 from leash.amqp import Connection, Outgoing
 from leash.consumer.conductor import TICK, Conductor
-from leash.consumer.engine import Engine, Finished
+from leash.consumer.engine import Engine
 from leash.consumer.link import Link
 from leash.consumer.message import Message, Raw
 from leash.consumer.outbox import Outbox
@@ -80,11 +80,11 @@ class RecordingEngine(Engine):
             self.saw(message.queue, message.body, outcome)
         return settled
 
-    def _finish(self, now: int, finished: Finished) -> None:
-        for raw in finished.done:
+    def _ack(self, done: list[Raw]) -> None:
+        for raw in done:
             if raw[6].alive:
                 self.saw(raw[6].queue, raw[5], Outcome.DONE)
-        super()._finish(now, finished)
+        super()._ack(done)
 
     def _give_back(self, link: Link, raws: list[Raw]) -> None:
         if link.alive and not link.spec.ordered:

@@ -119,14 +119,13 @@ class Rehearsal:
 
     def _acted(self, handler: Callable[..., Any]) -> Callable[[Any], Awaitable[None]]:
         """The handler, watched, and taking its time."""
-        asynchronous = inspect.iscoroutinefunction(inspect.unwrap(handler))
 
         async def act(given: Any) -> None:
             seen = [Handled(self.now, each) for each in (given if isinstance(given, list) else [given])]
             self.handled += seen
             try:
                 result = handler(given)
-                if asynchronous:
+                if inspect.isawaitable(result):
                     await result
             except Exception as error:
                 for each in seen:
