@@ -21,7 +21,7 @@ from leash.consumer.costs import Asked, costs_of
 from leash.consumer.engine import Engine
 from leash.consumer.message import Message
 from leash.consumer.parts import LIVE, Parts
-from leash.consumer.settings import SECOND, OnExhausted, Queue, Retry, nanoseconds
+from leash.consumer.settings import SECOND, OnExhausted, Queue, Retry, nanoseconds, queues_of, text
 from leash.consumer.settle import Outcome
 from leash.consumer.stats import Stats, collect
 from leash.consumer.workers import Batch
@@ -54,25 +54,31 @@ class Consumer:
         on_exhausted: OnExhausted = "park",
         cost: Asked = "count",
         rate: Number | None = None,
-        burst: int = 1,
+        burst: int | None = None,
         guaranteed: Mapping[int, int] | None = None,
         drain: float = 30.0,
         consumer_timeout: float = 1800.0,
         name: str = "",
     ) -> None:
         self._uri = parse(uri)
-        self._queues = [Queue(queue) if isinstance(queue, str) else queue for queue in queues]
+        self._queues = queues_of(queues)
         if not self._queues and partitions is None:
             raise ConfigError("queues", [], "at least one queue")
         self._count = whole("workers", 1 if workers is None else workers, 1)
+        if retry is not None and not isinstance(retry, Retry):
+            raise ConfigError("retry", retry, "a Retry, or None for one try")
         self._retry = retry or Retry(tries=1)
         if on_exhausted not in get_args(OnExhausted):
             raise ConfigError("on_exhausted", on_exhausted, f"one of {', '.join(get_args(OnExhausted))}")
         self._on_exhausted = on_exhausted
         self._cost, self._costs = costs_of(cost)
-        self._limits = {"rate": rate, "burst": burst, "guaranteed": guaranteed}
+        if burst is not None and rate is None:
+            raise ConfigError("burst", burst, "a rate with it")
+        self._limits = {"rate": rate, "burst": 1 if burst is None else burst, "guaranteed": guaranteed}
         self._drain = nanoseconds("drain", drain)
+        nanoseconds("consumer_timeout", consumer_timeout)
         self._timeout = consumer_timeout
+        text("name", name, "a string, for the broker's list of connections", 0)
         self._name = name or f"leash {socket.gethostname()}:{os.getpid()}"
         self._handler: Callable[..., Any] | None = None
         self._batch: Batch | None = None
@@ -82,6 +88,7 @@ class Consumer:
         if partitions is None:
             self._flow()  # what is wrong with the lanes is said now
             return
+        text("partitions", partitions, "the partitions' name")
         if self._queues:
             raise ConfigError("partitions", partitions, "queues or partitions, not both")
         if rate is not None or guaranteed is not None or cost != "count":

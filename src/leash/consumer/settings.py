@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Literal, get_args
 
 from leash.errors import ConfigError
@@ -16,18 +17,33 @@ SECOND = 1_000_000_000
 FIXED_WINDOW = 16
 """For single-active and exclusive consumers: cancelling to resize would hand the queue over."""
 
+LONGEST = 1_000_000_000
+"""Seconds: threads refuse to wait for much longer than that."""
+LONGEST_WAIT = 4_294_967
+"""Seconds: a retry queue's `x-message-ttl` is at most 2**32 - 1 ms."""
+
 OnExhausted = Literal["park", "reject", "discard"]
 
 
-def nanoseconds(argument: str, seconds: float) -> int:
+def nanoseconds(argument: str, seconds: float, most: int = LONGEST) -> int:
     if (
         isinstance(seconds, bool)
         or not isinstance(seconds, int | float)
-        or not isfinite(seconds)
-        or seconds < 0
+        or not 0 <= seconds <= most  # nor is NaN
     ):
-        raise ConfigError(argument, seconds, "seconds, from 0 on")
+        raise ConfigError(argument, seconds, f"seconds, from 0 to {most}")
     return round(seconds * SECOND)
+
+
+def text(argument: str, value: str, allowed: str, least: int = 1, most: int | None = None) -> str:
+    """A string of so many bytes; half a surrogate pair has none."""
+    try:
+        size = len(value.encode())
+    except (AttributeError, UnicodeEncodeError):
+        size = -1
+    if not isinstance(value, str) or size < least or (most is not None and size > most):
+        raise ConfigError(argument, value, allowed)
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +73,7 @@ class Queue(_Limits):
     quantum: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= 255:
-            raise ConfigError("name", self.name, "a queue's name, of 1 to 255 bytes")
+        text("name", self.name, "a queue's name, of 1 to 255 bytes", most=255)
         whole("quantum", self.quantum, 1)
         whole("tier", self.tier, 0)
         if self.rate is not None:
@@ -75,7 +90,11 @@ class Queue(_Limits):
             raise ConfigError("deadline", None, "seconds: dropping loses messages, so it needs a deadline")
         if self.kind not in ("classic", "quorum"):
             raise ConfigError("kind", self.kind, "classic or quorum")
-        nanoseconds("deadline", self.deadline or 0)
+        for argument, value in (("ordered", self.ordered), ("exclusive", self.exclusive)):
+            if not isinstance(value, bool):
+                raise ConfigError(argument, value, "True or False")
+        if self.deadline is not None:
+            nanoseconds("deadline", self.deadline)
         if nanoseconds("target", self.target) > nanoseconds("interval", self.interval):
             raise ConfigError("target", self.target, f"at most the interval, {self.interval:g} s")
 
@@ -121,17 +140,22 @@ class Retry:
 
     def __post_init__(self) -> None:
         whole("tries", self.tries, 1)
-        nanoseconds("delay", self.delay)
-        nanoseconds("cap", self.cap)
-        if not isinstance(self.factor, int | float) or not 1 <= self.factor <= 1000:
+        nanoseconds("delay", self.delay, LONGEST_WAIT)
+        nanoseconds("cap", self.cap, LONGEST_WAIT)
+        numeric = isinstance(self.factor, int | float) and not isinstance(self.factor, bool)
+        if not numeric or not 1 <= self.factor <= 1000:
             raise ConfigError("factor", self.factor, "a number from 1 to 1000")
 
     def wait(self, failures: int) -> int | None:
-        """Milliseconds to wait after so many failures; None: no more tries."""
+        """Milliseconds to wait after so many failures, one of `waits`; None: no more tries."""
+        failures = max(1, failures)  # it comes from a header, which anybody may write
         if failures >= self.tries:
             return None
-        grown = self.delay * float(self.factor) ** min(failures - 1, 200)
-        return round(1000 * min(grown, max(self.cap, self.delay)))
+        try:
+            growth = float(self.factor) ** min(failures - 1, 200)
+        except OverflowError:
+            growth = sys.float_info.max
+        return round(1000 * min(self.delay * growth, max(self.cap, self.delay)))
 
     def waits(self) -> list[int]:
         """Every different wait."""
@@ -141,3 +165,18 @@ class Retry:
             if wait is not None and wait not in found:
                 found.append(wait)
         return found
+
+
+def queues_of(asked: object) -> list[Queue]:
+    """What a consumer is asked to consume: names, or queues with settings."""
+    allowed = "a list of names and Queues"
+    if isinstance(asked, str | bytes | Mapping):  # they can be iterated over, but not as was meant
+        raise ConfigError("queues", asked, allowed)
+    try:
+        found = list(asked)  # type: ignore[call-overload]
+    except TypeError:
+        raise ConfigError("queues", asked, allowed) from None
+    for queue in found:
+        if not isinstance(queue, str | Queue):
+            raise ConfigError("queues", queue, allowed)
+    return [Queue(queue) if isinstance(queue, str) else queue for queue in found]

@@ -49,6 +49,8 @@ class DeficitRoundRobin:
             self.add_lane(name, quantum, ranks.pop(name, 0))
         for name in ranks:
             raise ConfigError("tiers", name, f"only lanes that have a quantum: {self._names()}")
+        if guaranteed is not None and not isinstance(guaranteed, Mapping):
+            raise ConfigError("guaranteed", guaranteed, "a mapping of tiers to percentages")
         for tier, share in (guaranteed or {}).items():
             self._rounds(tier).share = whole("guaranteed", share, 1, 100)
         if sum(rounds.share for rounds in self._tiers) > 100:
