@@ -9,10 +9,15 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from leash import Consumer, Message, Queue
 from leash.amqp import Channel
+from leash.consumer import consumer as front
 from tests.consumer.kit import depth, fill, running, until
 
 
@@ -84,6 +89,128 @@ def test_an_ordered_queue_is_handed_over_in_order(channel: Channel, uri: str) ->
     with running(make("third")):
         until(lambda: len(order) >= 60)
     assert [body for _, body in order] == [str(number).encode() for number in range(60)]
+
+
+def stopping(consumer: Consumer, kind: str, answers: list[bool]) -> None:
+    """Gives it a handler that asks it to stop."""
+
+    def work(message: Message) -> None:
+        answers.append(consumer.stop())
+
+    async def work_async(message: Message) -> None:
+        work(message)
+
+    def work_batch(messages: list[Message]) -> None:
+        work(messages[0])
+
+    if kind == "batch":
+        consumer.batch_handler(1)(work_batch)
+    else:
+        consumer.handler(work_async if kind == "async" else work)
+
+
+@pytest.mark.parametrize("kind", ["def", "async", "batch"])
+def test_a_handler_may_stop_its_consumer(channel: Channel, uri: str, kind: str) -> None:
+    fill(channel, "q", 10)
+    answers: list[bool] = []
+    consumer = Consumer(uri, [Queue("q", window=10)])
+    stopping(consumer, kind, answers)
+    consumer.start()
+    until(lambda: answers and not consumer.stats().connected)
+    assert consumer.stop()
+    assert answers == [False]
+    assert depth(channel, "q") == 9
+    assert "failed" not in consumer.stats().queues["q"].counts
+
+
+@pytest.mark.parametrize("kind", ["def", "async"])
+def test_a_run_ends_when_a_handler_stops_it(channel: Channel, uri: str, kind: str) -> None:
+    fill(channel, "q", 10)
+    answers: list[bool] = []
+    consumer = Consumer(uri, ["q"])
+    stopping(consumer, kind, answers)
+    consumer.run()
+    assert answers == [False]
+    assert not consumer.stats().connected
+    assert depth(channel, "q") == 9
+
+
+def test_a_run_ends_when_another_thread_stops_it_and_all_get_the_same_answer(
+    channel: Channel, uri: str
+) -> None:
+    fill(channel, "q", 1)
+    hang, begun = threading.Event(), threading.Event()
+    consumer = Consumer(uri, ["q"], drain=0.5)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        begun.set()
+        hang.wait(20)
+
+    answers: list[bool] = []
+
+    def stop() -> None:
+        begun.wait(10)
+        answers.append(consumer.stop())
+
+    others = [threading.Thread(target=stop) for _ in range(2)]
+    for thread in others:
+        thread.start()
+    begin = time.monotonic()
+    consumer.run()
+    assert time.monotonic() - begin < 5
+    for thread in others:
+        thread.join(10)
+    assert answers == [False, False]
+    assert consumer.stop() is False
+    until(lambda: depth(channel, "q") == 1)
+    hang.set()
+
+
+def test_a_run_in_a_thread_ends_when_it_is_stopped_while_it_starts(channel: Channel, uri: str) -> None:
+    fill(channel, "q", 0)
+    consumer = Consumer(uri, ["q"])
+    consumer.handler(print)
+    thread = threading.Thread(target=consumer.run, daemon=True)
+    thread.start()
+    until(lambda: consumer._engine is not None)
+    assert consumer.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_signal_takes_no_lock(channel: Channel, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that it interrupts may hold any, and would wait for itself."""
+    fill(channel, "q", 0)
+    installed: list[Callable[[int, None], None]] = []
+
+    def install(handler: Callable[[int, None], None]) -> list[Any]:
+        installed.append(handler)
+        return []
+
+    monkeypatch.setattr(front, "_install", install)
+    consumer = Consumer(uri, ["q"])
+    consumer.handler(print)
+    ended: list[Any] = []
+
+    def run() -> None:
+        try:
+            consumer.run()
+        except SystemExit as error:
+            ended.append(error.code)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    until(lambda: consumer._engine is not None and not consumer._leaving.locked())
+    engine, left = consumer._engine, consumer._conductor._left
+    assert engine is not None
+    with consumer._leaving, engine.lock, engine.nudge._cond, left._cond:  # type: ignore[attr-defined]
+        interrupted = threading.Thread(target=lambda: [installed[0](signal.SIGINT, None) for _ in "12"])
+        interrupted.start()
+        interrupted.join(5)
+        assert not interrupted.is_alive()
+    thread.join(10)
+    assert ended == [1]
 
 
 _APP = """

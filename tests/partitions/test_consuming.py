@@ -207,6 +207,22 @@ def test_coroutines_obey_gates_too_and_queues_may_come_and_go(uri: str) -> None:
     assert sorted(numbers) == sorted([*range(200)] * 3)
 
 
+def test_a_handler_may_stop_its_consumer_and_the_run_ends(uri: str, connection: Connection) -> None:
+    Partitions("orders", weights(2), slots=SLOTS).declare(uri)
+    answers: list[bool] = []
+    consumer = Consumer(uri, partitions="orders")
+
+    @consumer.handler
+    def handle(_: Message) -> None:
+        answers.append(consumer.stop())
+
+    with Publisher(connection) as publisher:
+        publisher.publish([Outgoing(b"", "", "orders.0")] * 5)
+    consumer.run()
+    assert answers == [False]
+    assert topology.state(connection.channel(), "orders.0").ready == 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -72,6 +72,21 @@ def test_minutes_of_retries_go_by_at_once() -> None:
     assert time.monotonic() - begin < 30
 
 
+def test_a_handler_may_stop_its_consumer() -> None:
+    consumer = Consumer(URI, ["q"])
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        assert not consumer.stop()
+
+    for _ in range(2):
+        with Rehearsal(consumer) as stage:
+            stage.publish("q", [b"1", b"2"])
+            stage.advance(1)
+            assert stage.stop()
+            assert (stage.acked(), stage.depth("q")) == ([b"1"], 1)
+
+
 def test_what_was_settled_by_hand_before_it_failed_is_not_retried() -> None:
     consumer = Consumer(URI, ["q", Queue("line", ordered=True)], retry=Retry(2, delay=1))
 

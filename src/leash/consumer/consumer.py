@@ -24,7 +24,7 @@ from leash.consumer.parts import LIVE, Parts
 from leash.consumer.settings import SECOND, OnExhausted, Queue, Retry, nanoseconds, queues_of, text
 from leash.consumer.settle import Outcome
 from leash.consumer.stats import Stats, collect
-from leash.consumer.workers import Batch
+from leash.consumer.workers import Batch, leave_in_thread
 from leash.errors import ConfigError
 from leash.flow import Flow
 from leash.policies.exact import Number, whole
@@ -37,7 +37,8 @@ log = logging.getLogger("leash.consumer")
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 _RETRY = Retry()
-_SLICE = 100_000_000  # ns to wait before looking whether a second signal came
+_SLICE = 100_000_000  # ns to wait before looking whether it was abandoned
+_LOOK = 0.1  # seconds until `run` looks for signals again
 
 
 class Consumer:
@@ -84,6 +85,8 @@ class Consumer:
         self._batch: Batch | None = None
         self._engine: Engine | None = None
         self._abandoned = False
+        self._leaving = threading.Lock()
+        self._ended: bool | None = None
         self._partitioned: PartitionedConsumer | None = None
         if partitions is None:
             self._flow()  # what is wrong with the lanes is said now
@@ -144,37 +147,47 @@ class Consumer:
     # --- running ---
 
     def run(self) -> None:
-        """Consume until SIGINT or SIGTERM, then drain; a second signal leaves at once."""
-        asked = threading.Event()
+        """Consume until SIGINT, SIGTERM or `stop`, then drain; a second signal leaves at once."""
         signals = 0
+        started = False
 
         def on_signal(_: int, __: FrameType | None) -> None:
             nonlocal signals
-            signals += 1
-            asked.set()
-            if signals > 1 and self._engine is None:
+            signals += 1  # and no more: whoever is interrupted may hold any lock
+            if signals > 1 and not started:
                 sys.exit(1)
-            elif signals > 1:
-                self.abandon()
 
         installed = _install(on_signal)
         try:
             self.start()
-            while not asked.wait(0.2):
-                pass
-            self.stop()
+            started = True
+            while not signals and not self._told_to_leave():
+                time.sleep(_LOOK)
+            leaver = leave_in_thread(self._leave)
+            while leaver.is_alive() and signals < 2:
+                leaver.join(_LOOK)
+            if signals < 2:
+                self._leave()  # is done; should it have failed, this says so
         finally:
             for number, before in installed:
                 signal.signal(number, before)
         if signals > 1:
+            self.abandon()
             sys.exit(1)
+
+    def _told_to_leave(self) -> bool:
+        """Whether somebody called `stop` or `abandon`."""
+        if self._partitioned is not None:
+            return self._partitioned.left
+        return self._running().stopping
 
     def start(self) -> None:
         """Begin to consume, in threads of its own. Raises if a queue is missing or the broker not reached."""
-        if self._partitioned is not None:
-            self._partitioned.start()
-            return
-        self._start(LIVE)
+        with self._leaving:  # a `stop` meanwhile waits until there is something to stop
+            if self._partitioned is not None:
+                self._partitioned.start()
+            else:
+                self._start(LIVE)
 
     def _start(self, parts: Parts) -> None:
         if self._handler is None:
@@ -204,9 +217,24 @@ class Consumer:
         )
 
     def stop(self) -> bool:
-        """Finish what runs and leave; False: something was still running at the deadline."""
+        """Finish what runs and leave; False: something was still running at the deadline.
+
+        A handler that calls it only asks, and is answered False at once: it is itself still running.
+        """
         if self._partitioned is not None:
-            return self._partitioned.stop()
+            asked = self._partitioned.leave_later(self._leave)
+        else:
+            asked = self._engine is not None and self._pool.leave_later(self._leave)
+        return False if asked else self._leave()
+
+    def _leave(self) -> bool:
+        """Once; whoever else asks waits for it, and gets the same answer."""
+        with self._leaving:
+            if self._ended is None:
+                self._ended = self._stop() if self._partitioned is None else self._partitioned.stop()
+            return self._ended
+
+    def _stop(self) -> bool:
         engine = self._running()
         clock = engine.clock.now
         deadline = clock() + self._drain

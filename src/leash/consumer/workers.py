@@ -84,6 +84,14 @@ class Pool:
                 thread.join(max(0, deadline - self.engine.clock.now()) / 1e9)
         return not any(thread.is_alive() for thread in self.threads)
 
+    def leave_later(self, leave: Callable[[], object]) -> bool:
+        """Within a handler, which cannot wait for itself: begin nothing more, and leave in another thread."""
+        if threading.current_thread() not in self.threads:
+            return False
+        self.engine.stop()
+        leave_in_thread(leave)
+        return True
+
     def startable(self, raw: Raw) -> bool:
         """Whether to begin with a message: not after a stop, nor when its settling would go nowhere."""
         if self.engine.stopping:
@@ -339,6 +347,12 @@ def _each(todo: deque[Raw]) -> Iterator[Raw]:
             yield take()
         except IndexError:
             return
+
+
+def leave_in_thread(leave: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=leave, name="leash-leaving", daemon=True)
+    thread.start()
+    return thread
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

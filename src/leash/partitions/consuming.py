@@ -158,6 +158,7 @@ class PartitionedConsumer:
         self._watch = Watch(self._uri, partitions)
         self._handler: Callable[..., Any] | None = None
         self._lanes: list[Lanes] = []
+        self._begun: list[Lanes] = []  # and those that are just starting: their handlers may run already
         self._served: dict[str, Lanes] = {}
         self._left = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name=f"leash-keeper {partitions}", daemon=True)
@@ -180,6 +181,16 @@ class PartitionedConsumer:
             self._watch.stop()
             raise
         self._keeper.start()
+
+    @property
+    def left(self) -> bool:
+        """Whether somebody called `stop` or `abandon`."""
+        return self._left.is_set()
+
+    def leave_later(self, leave: Callable[[], object]) -> bool:
+        """Within a handler: leave in another thread."""
+        started = [lanes for lanes in self._begun if lanes._engine is not None]
+        return any(lanes._pool.leave_later(leave) for lanes in started)
 
     def stop(self) -> bool:
         """Finish what runs and leave."""
@@ -216,6 +227,7 @@ class PartitionedConsumer:
         )
         assert self._handler is not None
         lanes.wrap(self._handler)
+        self._begun = [*self._lanes, lanes]
         lanes.start()
         self._lanes.append(lanes)
         self._served |= dict.fromkeys(queues, lanes)

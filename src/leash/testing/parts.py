@@ -108,6 +108,13 @@ class VirtualPool(AsyncPool):
         for thread in self.threads:
             thread.start()
 
+    def leave_later(self, _: Callable[[], object]) -> bool:
+        """Here it is the end of the rehearsal that leaves."""
+        if self._loop is None or not self._loop.is_running():
+            return False
+        self.engine.stop()
+        return True
+
     def _cancelled(self) -> None:
         """Here it is the loop that goes down, with whatever still runs."""
         task = asyncio.current_task()

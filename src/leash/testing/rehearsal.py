@@ -261,6 +261,7 @@ class Rehearsal:
     def _close(self) -> None:
         self.consumer._engine = None
         self.consumer._abandoned = False
+        self.consumer._ended = None
         loop = self._loop
         left = asyncio.all_tasks(loop)
         for task in left:
