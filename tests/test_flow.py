@@ -6,9 +6,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from leash.errors import ConfigError
 from leash.flow import Dispatch, Flow, Lane, Probe, SetWindow, Shed
+from leash.flow.flow import Cost
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -438,3 +441,31 @@ def test_a_bad_argument_is_named(bad: Any, argument: str) -> None:
     with pytest.raises(ConfigError) as caught:
         bad()
     assert caught.value.argument == argument
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    cost=st.sampled_from(["count", "given"]),
+    steps=st.lists(
+        st.tuples(st.integers(1, 64), st.integers(1, 40), st.booleans(), st.integers(1, 300)), max_size=60
+    ),
+)
+def test_changing_quanta_in_the_middle_of_turns_breaks_no_bound(
+    cost: Cost, steps: list[tuple[int, int, bool, int]]
+) -> None:
+    names = ["a", "b", "c"]
+    flow = Flow([Lane(name, 200, window=500) for name in names], cost=cost)
+    warm(flow)
+    now = 0
+    for most, each, change, quantum in steps:
+        now += 50 * MS
+        for name in names:
+            count = 400 - len(flow.lanes[name].buffer)
+            flow.arrive(now, name, [0] * count, [each] * count)
+        for _ in range(4):
+            finish(flow, now, flow.take(now, most))
+        if change:
+            flow.set_quantum(names[quantum % 3], quantum)
+        flow.tick(now)
+        assert all(verdict.fair for verdict in flow.watch.verdicts())
+        assert flow.watch.worst.fair

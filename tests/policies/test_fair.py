@@ -244,6 +244,13 @@ def test_a_new_quantum_counts_from_the_next_turn_on() -> None:
     assert order(rr, 7) == "abaaaab"
 
 
+def test_a_lower_quantum_cuts_the_turn_that_is_under_way() -> None:
+    rr = backlogged({"a": 500, "b": 1})
+    assert order(rr, 20) == "a" * 20
+    rr.set_quantum("a", 2)
+    assert order(rr, 7) == "aabaaba"
+
+
 def test_rounds_that_went_by_are_paid_at_the_quantum_of_their_time() -> None:
     rr = backlogged({"a": 1, "b": 1})
     ticket = rr.pick()

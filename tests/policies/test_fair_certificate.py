@@ -117,6 +117,38 @@ def test_a_measurement_may_begin_in_the_middle_of_any_round(
         assert certificate.verdict().spread <= 1 + Fraction(largest - 1, min(quanta))
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    quanta=st.lists(st.integers(1, 500), min_size=2, max_size=4),
+    changes=st.lists(st.tuples(st.integers(0, 600), st.integers(0, 3), st.integers(1, 500)), max_size=8),
+    count=st.integers(1, 1500),
+)
+def test_after_quanta_were_changed_in_the_middle_of_turns_shares_follow_the_new_ones(
+    quanta: list[int], changes: list[tuple[int, int, int]], count: int
+) -> None:
+    rr = DeficitRoundRobin({str(i): q for i, q in enumerate(quanta)})
+    for lane in rr.quanta:
+        rr.offer(lane, 100_000)
+    for picks, i, quantum in changes:
+        for _ in range(picks):
+            rr.pick()
+        rr.set_quantum(str(i % len(quanta)), quantum)
+        assert all(0 <= rr.balance(lane) <= q for lane, q in rr.quanta.items())
+    certificate = Certificate(rr.quanta, rr.standing())
+    sent = dict.fromkeys(rr.quanta, 0)
+    assert certificate.verdict().fair
+    for _ in range(count):
+        ticket = rr.pick()
+        assert ticket is not None
+        certificate.picked(ticket)
+        sent[ticket.lane] += 1
+        if ticket.lane == "0":
+            assert certificate.verdict().fair
+    assert certificate.verdict().spread <= 1
+    rounds = [Fraction(n, rr.quanta[lane]) for lane, n in sent.items()]
+    assert max(rounds) - min(rounds) <= 2  # the round that they began in and the one that they end in
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     quanta=st.lists(st.integers(1, 12), min_size=2, max_size=5),

@@ -358,6 +358,7 @@ class Consumer:
         self._running().resume(self._known(queue))
 
     def set_quantum(self, queue: str, quantum: int) -> None:
+        """From its next turn on; what is left of this one is cut to it."""
         engine = self._running()
         with engine.lock:
             engine.flow.set_quantum(self._known(queue), quantum)

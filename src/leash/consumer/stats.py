@@ -58,7 +58,7 @@ class Stats:
     overdue: int
     """Handlers that came near the consumer timeout."""
     spread: float
-    """The worst distance between two lanes with work, in rounds, and what is allowed now."""
+    """The worst distance between two lanes with work, in rounds, and what was allowed then."""
     bound: float
     unfair: dict[str, str]
 
@@ -71,7 +71,7 @@ def collect(engine: Engine, conductor: Conductor, republisher: Republisher, bega
         quanta = sum(lane.quantum for lane in flow.lanes.values())
         queues = {name: _queue(engine, now, lane, total, quanta) for name, lane in flow.lanes.items()}
         verdicts = flow.watch.verdicts()
-        worst = float(max([flow.watch.worst, *(verdict.spread for verdict in verdicts)]))
+        worst = flow.watch.worst_now()
         trip = flow.sidelines.round_trip
     connection = conductor.connection
     return Stats(
@@ -84,9 +84,9 @@ def collect(engine: Engine, conductor: Conductor, republisher: Republisher, bega
         republisher.pending,
         republisher.trouble,
         conductor.overdue,
-        worst,
-        float(max([verdict.bound for verdict in verdicts], default=1)),
-        {lane: why for verdict in verdicts for lane, why in verdict.behind.items()},
+        float(worst.spread),
+        float(worst.bound),
+        {lane: why for verdict in [worst, *verdicts] for lane, why in verdict.behind.items()},
     )
 
 

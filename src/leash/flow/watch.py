@@ -1,7 +1,7 @@
 """The fairness certificate of a running flow: one measurement per tier, begun anew when lanes come or go.
 
 Only lanes that had work all the time owe each other anything. A lane that ran dry or sat out in between ends
-the measurement; the worst spread that any of them saw is kept.
+the measurement; the verdict that came nearest to its bound, or broke it most, is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Watch:
         self._flow = flow
         self._starts: dict[str, _Start] = {}
         self._costliest: dict[str, int] = {}
-        self.worst = Fraction(0)
+        self.worst = Verdict(Fraction(0), Fraction(1), 0, {})
 
     def restart(self) -> None:
         self._starts = {}
@@ -44,9 +44,13 @@ class Watch:
     def look(self) -> None:
         """Keep the worst of what is measured, and begin anew if other lanes have work than at the start."""
         if self._whole():
-            self.worst = max([self.worst, *(verdict.spread for verdict in self.verdicts())])
+            self.worst = self.worst_now()
         else:
             self._begin()
+
+    def worst_now(self) -> Verdict:
+        """With its own bound: spreads with other lanes, quanta or costs are held to other ones."""
+        return max([self.worst, *self.verdicts()], key=lambda verdict: verdict.spread / verdict.bound)
 
     def verdicts(self) -> list[Verdict]:
         """One for each tier in which two lanes or more have had work since the measurement began."""
@@ -102,3 +106,4 @@ class Watch:
                 lane = flow.lanes[name]
                 if lane.waiting:
                     self._starts[name] = _Start(position, lane.charged, lane.dries)
+                    self.cost(name, 1 - flow.rounds.balance(name))  # what it owes, a message has cost it

@@ -70,9 +70,10 @@ class DeficitRoundRobin:
         del self._lanes[lane]
 
     def set_quantum(self, lane: str, quantum: int) -> None:
-        """From its next turn on."""
+        """From its next turn on; but what is left of this one is at most the new quantum."""
         account, quantum = self._lane(lane), whole("quantum", quantum, 1)
-        account.balance = account.rounds.balance(account)  # rounds that went by count at the old quantum
+        balance = account.rounds.balance(account)  # rounds that went by count at the old quantum
+        account.balance = min(balance, quantum)
         account.round = max(account.round, account.rounds.round - 1)
         account.quantum = quantum
 
