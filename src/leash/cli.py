@@ -157,11 +157,11 @@ def uri(folder: Folder = None) -> None:
 def _own_is_used() -> bool:
     """Say that LEASH_URI is set, where it is."""
     from leash import broker
-    from leash.amqp import redact
+    from leash.amqp.uri import parse
 
     own = broker.own_uri()
     if own:
-        typer.echo(f"LEASH_URI is set, so this broker is used: {redact(own)}")
+        typer.echo(f"LEASH_URI is set, so this broker is used: {parse(own)}")
     return own is not None
 
 

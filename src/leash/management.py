@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import os
 import urllib.error
 import urllib.request
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from leash.amqp.uri import parse
-from leash.errors import BrokerError
+from leash.amqp.uri import parse, redact
+from leash.errors import BrokerError, ConfigError
+
+_VARIABLE = "LEASH_MANAGEMENT_URL"
 
 
 class Management:
@@ -29,7 +32,8 @@ class Management:
     def beside(cls, uri: str) -> Management:
         """The one that belongs to a broker: at LEASH_MANAGEMENT_URL, or on port 15672 of its first host."""
         place = parse(uri)
-        url = os.environ.get("LEASH_MANAGEMENT_URL") or f"http://{place.hosts[0][0]}:15672"
+        given = os.environ.get(_VARIABLE)
+        url = _checked(given) if given else f"http://{place.hosts[0][0]}:15672"
         return cls(url, place.username, place.password)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
@@ -43,7 +47,7 @@ class Management:
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
                 raw = answer.read()
-        except (urllib.error.URLError, OSError) as error:
+        except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
             raise BrokerError(
                 f"the management plugin at {self._url} refused {method} {path}: {error}"
             ) from error
@@ -58,3 +62,16 @@ class Management:
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it."""
         self.ask("DELETE", f"/api/vhosts/{quote(name, safe='')}")
+
+
+def _checked(url: str) -> str:
+    """A URL that can be asked. One with a password in it cannot, and is not shown with it."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # it may quote the password
+        usable = False
+    if not usable or "@" in url:
+        shown = redact(url).partition("?")[0]
+        raise ConfigError(_VARIABLE, shown, "must look like http://host:15672, without a user")
+    return url

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from leash.amqp.uri import Uri, parse, redact
 from leash.errors import ConfigError
@@ -40,13 +44,49 @@ def test_a_uri_with_its_password_parses_to_itself() -> None:
         ("amqp://me:secret@host/?hartbeat=1", "known are heartbeat"),
         ("amqp://me:secret@host/?auth_mechanism=magic", "plain, external"),
         ("amqp://me:secret@[::1/", "malformed|not host"),
+        ("amqp://me:sec@secret@host:x/", "'host:x' is not host"),
+        ("amqp://me:12/secret@host", "@ after the host.*%2F"),
+        ("amqp://me:12?secret@host/", "@ after the host.*%3F"),
+        ("amqp://me:12#secret@host/", "@ after the host.*%23"),
+        ("amqp://me:secret\u2100@host/", "malformed host"),
+        ("amqp://me:secret@host/?password=secret", "'password' is not known"),
+        ("me:secret@host", "'\\*\\*\\*@host'"),
+        ("amqp:/me:secret@host/", "must look like"),
+        ("AMQP://me:secret@host/", "AMQP://me:\\*\\*\\*@host/"),
+        (b"amqp://me:secret@host/", "class 'bytes'"),
     ],
 )
 def test_a_bad_uri_is_refused_without_its_password(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         parse(text)
-    assert "secret" not in str(caught.value)
-    assert "secret" not in repr(caught.value)
+    assert "secret" not in everything(caught.value)
+
+
+def everything(error: BaseException) -> str:
+    """All that a log could show of it."""
+    return "".join([str(error), repr(error), *traceback.format_exception(error)])
+
+
+MARK = "4242"  # digits, for those that look like a port
+ODD = [MARK, *"@:/?#[]%&=+,;*\\\"' \t\n", "://", "%40", "amqp://a:", "\u2100", "\udc80", "é", "x"]
+SHAPES = [
+    *("amqp://me:{}@host/v", "amqps://me:{}@[::1]:5/", "amqp://:{}@"),
+    *("amqp://me:{}@host:x/", "amqp://me:{}@host:99999", "amqp://me:{}@[::1/", "amqp://me:{}@a,b:x,c"),
+    *("amqp://me:{}@host/a/b", "amqp://me:{}@host/?no=1", "amqp://me:{}@host/?heartbeat=x"),
+    *("amqp://me:{}@host/v@w", "amqp://m/e:{}@host", "amqp://me@place:{}@host"),
+    *("me:{}@host", "amqp:/me:{}@host/", "amqp:me:{}@host", "http://me:{}@host", " amqp://me:{}@host"),
+]
+
+
+@given(st.sampled_from(SHAPES), st.lists(st.sampled_from(ODD)), st.lists(st.sampled_from(ODD)))
+def test_whatever_the_password_is_no_part_of_it_shows(shape: str, first: list[str], then: list[str]) -> None:
+    text = shape.format("".join([*first, MARK, *then]))
+    assert MARK not in redact(text)
+    try:
+        shown = repr(parse(text))
+    except ConfigError as error:
+        shown = everything(error)
+    assert MARK not in shown
 
 
 def test_a_password_shows_nowhere() -> None:

@@ -11,7 +11,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from leash.errors import ConfigError
 
-_PASSWORD = re.compile(r"(://[^:@/?#]*):[^@]*@")
+_SECRET = re.compile(r"([^:@]*\b(?:amqp|http)s?://[^:@/?#]*:)?.*@", re.DOTALL | re.IGNORECASE)
+_SHAPE = "must look like amqp://user:password@host:5672/vhost (or amqps://)"
+_ESCAPES = "in names and passwords, / is written %2F, ? %3F, # %23, @ %40, [ %5B and ] %5D"
 _QUERY = [
     *("heartbeat", "connection_timeout", "auth_mechanism"),
     *("cacertfile", "certfile", "keyfile", "verify", "server_name_indication"),
@@ -47,21 +49,25 @@ class Uri:
 
 
 def redact(text: str) -> str:
-    """Any text with the passwords of the URIs in it blotted out."""
-    return _PASSWORD.sub(r"\1:***@", text)
+    """Any text with whatever can belong to a password blotted out: all from the user to the last `@`."""
+    return _SECRET.sub(r"\1***@", text, count=1)
 
 
 def parse(uri: str | Uri) -> Uri:
     """Check and take apart a URI. Without a path, or with `/`, the virtual host is `/`."""
     if isinstance(uri, Uri):
         return uri
-    shown = redact(uri) if isinstance(uri, str) else uri
-    if not isinstance(uri, str) or not uri.startswith(("amqp://", "amqps://")):
-        raise ConfigError("url", shown, "must look like amqp://user:password@host:5672/vhost (or amqps://)")
+    if not isinstance(uri, str):
+        raise ConfigError("url", type(uri), _SHAPE)
+    shown = redact(uri).partition("?")[0]  # nobody knows what an option holds that should not be there
+    if not uri.startswith(("amqp://", "amqps://")):
+        raise ConfigError("url", shown, _SHAPE)
     try:
         parts = urlsplit(uri)
-    except ValueError as error:
-        raise ConfigError("url", shown, "has a malformed host") from error
+    except ValueError:  # it quotes the password
+        raise ConfigError("url", shown, f"has a malformed host; {_ESCAPES}") from None
+    if "@" in parts.path + parts.query + parts.fragment:  # then what seems to be a host may be a password
+        raise ConfigError("url", shown, f"has an @ after the host; {_ESCAPES}")
     tls = parts.scheme == "amqps"
     credentials, _, places = parts.netloc.rpartition("@")
     username, _, password = credentials.partition(":")
