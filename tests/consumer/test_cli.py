@@ -13,15 +13,18 @@ import time
 from pathlib import Path
 
 import pytest
+from pamqp.commands import Basic
 from typer.testing import CliRunner
 
 from leash import Consumer, Message, Retry
-from leash.amqp import Channel, decode_properties
+from leash.amqp import Channel, Outgoing, decode_properties
+from leash.amqp.topology import declare_queue
 from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.cli import app
+from leash.consumer import dead
 from leash.consumer.cli import preview, shown
-from leash.errors import ConfigError, NotFound
+from leash.errors import ConfigError, Nacked, NotFound, Unroutable
 from tests.consumer.kit import depth, fill, publish, running, until
 
 APP = """
@@ -133,6 +136,48 @@ def test_sending_back_ends_although_the_consumer_parks_everything_again(channel:
     with running(consumer):
         assert leash("dead", "retry", "orders", uri=uri) == "150 messages sent back to orders\n"
         until(lambda: depth(channel, "leash.dead.orders") == 150)
+
+
+def test_a_full_queue_takes_what_it_can_and_each_message_once(channel: Channel, uri: str) -> None:
+    declare_queue(channel, "orders", arguments={"x-max-length": 10, "x-overflow": "reject-publish"})
+    fill(channel, "leash.dead.orders", 25)
+    got: list[bytes] = []
+    for parked in (15, 5):
+        said = f"10 messages sent back to 'orders', {parked} stay parked: the broker refused {parked} mess"
+        with pytest.raises(Nacked, match=said):
+            leash("dead", "retry", "orders", uri=uri)
+        got.extend(bodies(channel, "orders"))
+        until(lambda: depth(channel, "leash.dead.orders") == 25 - len(got))
+    assert leash("dead", "retry", "orders", uri=uri) == "5 messages sent back to orders\n"
+    got.extend(bodies(channel, "orders"))
+    assert got == [str(n).encode() for n in range(25)]
+
+
+def test_alike_messages_leave_the_dead_queue_too_when_they_are_taken(channel: Channel, uri: str) -> None:
+    declare_queue(channel, "orders", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    declare_queue(channel, "leash.dead.orders")
+    publish(channel, "leash.dead.orders", [b"same"] * 4)
+    with pytest.raises(Nacked, match="1 messages sent back to 'orders', 3 stay parked"):
+        leash("dead", "retry", "orders", uri=uri)
+    until(lambda: depth(channel, "leash.dead.orders") == 3)
+
+
+def test_what_comes_back_for_want_of_a_queue_stays_parked() -> None:
+    """The queue went away in between: what is returned is equal to what was published, not the same."""
+    copies = [Outgoing(body, "", "orders", b"\0\0") for body in (b"a", b"b", b"b", b"c")]
+    error = Unroutable("no queue", [Outgoing(b"b", "", "orders", b"\0\0", mandatory=True)])
+    assert dead._refused(copies, error) == [False, True, True, False]
+    assert dead._refused(copies, Nacked("no", [copies[1]])) == [False, True, False, False]
+
+
+def bodies(channel: Channel, queue: str) -> list[bytes]:
+    """Take all that there are."""
+    found = []
+    while (event := channel.get(queue)) is not None:
+        assert isinstance(event.method, Basic.GetOk)
+        channel.ack(event.method.delivery_tag or 0)
+        found.append(event.body)
+    return found
 
 
 def test_purging_asks_first(channel: Channel, uri: str) -> None:

@@ -19,7 +19,7 @@ from leash.amqp.topology import purge_queue, state
 from leash.amqp.wire import ContentEvent
 from leash.consumer.message import EXCHANGE, ROUTING_KEY, TRIES
 from leash.consumer.retry import ERROR, FROM, TRACE, dead_queue
-from leash.errors import NotFound, ProtocolError
+from leash.errors import NotFound, ProtocolError, Rejected
 from leash.management import Management
 
 PREFIX = dead_queue("")
@@ -115,7 +115,8 @@ def _parked(event: ContentEvent) -> Parked:
 
 def send_back(connection: Connection, publishing: Connection, name: str, limit: int | None = None) -> int:
     """Publish them to their queue again as if they had never failed; returns how many. At most those that
-    are there now: what fails again meanwhile is parked again, and would make this endless."""
+    are there now: what fails again meanwhile is parked again, and would make this endless. Raises Rejected
+    when the queue takes no more; what it took until then has left the dead queue."""
     target = plain(name)
     with connection.channel() as channel:
         there = _there(channel, name)
@@ -127,10 +128,35 @@ def send_back(connection: Connection, publishing: Connection, name: str, limit: 
     moved = 0
     with connection.channel() as channel, Publisher(publishing) as publisher:
         while left > moved and (lot := list(_take(channel, name, min(_LOT, left - moved)))):
-            publisher.publish([_fresh(event, target) for event in lot])
+            copies = [_fresh(event, target) for event in lot]
+            try:
+                publisher.publish(copies)
+            except Rejected as error:
+                moved += _keep_refused(channel, lot, _refused(copies, error))
+                text = f"{moved} messages sent back to {target!r}, {there - moved} stay parked: {error}"
+                raise type(error)(text, error.messages) from error
             channel.ack(_tag(lot[-1]), multiple=True)
             moved += len(lot)
     return moved
+
+
+def _refused(copies: list[Outgoing], error: Rejected) -> list[bool]:
+    """Which of them were not taken. What found no queue comes back as an equal object, known by its body:
+    another with the same body counts as refused, too, for then it is there twice and not lost.
+    """
+    refused = {id(copy) for copy in error.messages}
+    known = {id(copy) for copy in copies}
+    returned = {copy.body for copy in error.messages if isinstance(copy, Outgoing) and id(copy) not in known}
+    return [id(copy) in refused or copy.body in returned for copy in copies]
+
+
+def _keep_refused(channel: Channel, lot: list[ContentEvent], refused: list[bool]) -> int:
+    """Take the others out of the dead queue; returns how many."""
+    taken = [event for event, no in zip(lot, refused, strict=True) if not no]
+    for event in taken:
+        channel.ack(_tag(event))
+    channel.nack(0, multiple=True)  # all that are not acked yet
+    return len(taken)
 
 
 def _fresh(event: ContentEvent, target: str) -> Outgoing:
