@@ -227,6 +227,8 @@ def test_nothing_from_outside_reaches_the_terminal_as_a_control_character() -> N
     [
         ("shop", "module:name"),
         ("shop:", "module:name"),
+        (".shop:consumer", "module:name"),
+        ("../shop:consumer", "module:name"),
         ("shopp:consumer", "no module named 'shopp'"),
         ("shop:consumr", "'consumr' is nothing in shop"),
         ("shop:nothing", "'nothing' is a int in shop"),

@@ -24,7 +24,7 @@ _SHAPE = "module:name of a Consumer, like app:consumer"
 def find(app: str) -> Consumer:
     """Import it, from the current folder too."""
     module, _, name = app.partition(":")
-    if not module or not name:
+    if not name or not all(module.split(".")):  # a relative one has no package here
         raise ConfigError("app", app, _SHAPE)
     sys.path.insert(0, str(Path.cwd()))
     try:
