@@ -15,6 +15,7 @@ import pytest
 
 from leash.amqp import Connection, Outgoing, Publisher, connect, topology
 from leash.consumer import Consumer, Message
+from leash.consumer.metrics import ConsumerCollector
 from leash.errors import ConfigError, TopologyError
 from leash.partitions import Partitions, control
 from tests.partitions.helpers import publish, random_keys, weights
@@ -236,6 +237,15 @@ def test_what_a_partitioned_consumer_cannot_do_is_said_in_one_sentence(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         Consumer("amqp://localhost", **arguments)
+
+
+def test_before_its_start_a_partitioned_consumer_answers_like_any_other() -> None:
+    for consumer in (Consumer("amqp://localhost", partitions="orders"), Consumer("amqp://localhost", ["q"])):
+        for ask in (consumer.stats, consumer.stop):
+            with pytest.raises(ConfigError, match="one that was started"):
+                ask()
+        (metric,) = ConsumerCollector(consumer).collect()
+        assert [(each.name, each.value) for each in metric.samples] == [("leash_connected", 0)]
 
 
 def test_consuming_partitions_that_are_not_there_says_how_to_make_them(uri: str) -> None:

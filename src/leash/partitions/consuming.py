@@ -194,9 +194,10 @@ class PartitionedConsumer:
 
     def stop(self) -> bool:
         """Finish what runs and leave."""
+        running = self._running()
         self._left.set()
         self._keeper.join(15.0)
-        ended = [lanes.stop() for lanes in self._lanes]
+        ended = [lanes.stop() for lanes in running]
         self._watch.stop()
         return all(ended)
 
@@ -208,9 +209,14 @@ class PartitionedConsumer:
 
     def stats(self) -> Stats:
         """Of all queues; what is not about one queue is that of the first lanes."""
-        found = [lanes.stats() for lanes in self._lanes]
+        found = [lanes.stats() for lanes in self._running()]
         queues = {name: stats for each in found for name, stats in each.queues.items()}
         return replace(found[0], queues=queues)
+
+    def _running(self) -> list[Lanes]:
+        if not self._lanes:
+            raise ConfigError("consumer", self.name, "one that was started")
+        return self._lanes
 
     def _active(self) -> list[str]:
         """Those that this process is the active consumer of, as far as messages have shown."""
