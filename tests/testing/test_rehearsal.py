@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import re
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,3 +269,14 @@ def test_a_slow_handler_gives_up_its_first_window_after_a_few_messages() -> None
         stage.publish("q", [b""] * 50)
         stage.advance(4.5)
         assert consumer.stats().queues["q"].window <= 3
+
+
+def test_the_tests_in_the_documentation_pass() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    names: dict[str, Any] = {}
+    exec(compile(example, "docs/testing.md", "exec"), names)  # noqa: S102
+    tests = [name for name in names if name.startswith("test_")]
+    assert len(tests) == 2
+    for name in tests:
+        names[name]()
