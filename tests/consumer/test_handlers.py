@@ -169,6 +169,20 @@ def test_an_async_function_is_run_to_its_end_however_it_is_wrapped(
     assert depth(channel, "leash.dead.q") == 0
 
 
+def test_a_wrapped_async_handler_may_stop_its_consumer(channel: Channel, uri: str) -> None:
+    fill(channel, "q", 5)
+    consumer = Consumer(uri, ["q"], retry=None)
+
+    async def work(message: Message) -> None:
+        assert not consumer.stop()
+
+    consumer.handler(lambda message: work(message))
+    began = time.monotonic()
+    consumer.run()
+    assert time.monotonic() - began < 5
+    assert depth(channel, "q") == 4
+
+
 def test_a_generator_is_no_handler(channel: Channel, uri: str) -> None:
     fill(channel, "q", 1)
     consumer = Consumer(uri, ["q"], retry=None)

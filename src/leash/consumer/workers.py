@@ -86,11 +86,15 @@ class Pool:
 
     def leave_later(self, leave: Callable[[], object]) -> bool:
         """Within a handler, which cannot wait for itself: begin nothing more, and leave in another thread."""
-        if threading.current_thread() not in self.threads:
+        if not self.inside():
             return False
         self.engine.stop()
         leave_in_thread(leave)
         return True
+
+    def inside(self) -> bool:
+        """Whether a handler asks."""
+        return threading.current_thread() in self.threads
 
     def startable(self, raw: Raw) -> bool:
         """Whether to begin with a message: not after a stop, nor when its settling would go nowhere."""
@@ -104,7 +108,11 @@ class ThreadPool(Pool):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._looping: threading.Thread | None = None
         self._starting = threading.Lock()
+
+    def inside(self) -> bool:
+        return super().inside() or threading.current_thread() is self._looping
 
     def join(self, deadline: int) -> bool:
         ended = super().join(deadline)
@@ -122,9 +130,10 @@ class ThreadPool(Pool):
             with self._starting:
                 if self._loop is None:
                     self._loop = asyncio.new_event_loop()
-                    threading.Thread(
+                    self._looping = threading.Thread(
                         target=_run_loop, args=(self._loop,), name="leash-loop", daemon=True
-                    ).start()
+                    )
+                    self._looping.start()
                 loop = self._loop
             asyncio.run_coroutine_threadsafe(_awaited(result), loop).result()
         elif inspect.isgenerator(result) or inspect.isasyncgen(result):
