@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from leash.errors import ConfigError
 from leash.flow.decisions import Decision, Dispatch, Probe, Shed
-from leash.flow.lane import BUSY, MS, PARKING, PAUSED, WAITING, Lane, LaneState
+from leash.flow.lane import BUSY, MS, PARKING, PAUSED, WAITING, Lane, LaneState, at_once
 from leash.flow.leaving import leave_in_turn
 from leash.flow.picking import give_back, grants
 from leash.flow.sidelines import HOLD_LEAST, Sidelines
@@ -65,6 +65,7 @@ class Flow:
         self.guaranteed = bool(guaranteed)
         self.lanes = {spec.name: LaneState(spec, self.workers) for spec in specs}
         self.total = None if rate is None else TokenBucket(rate, burst)
+        self._at_once = at_once(self.total)
         self.watch = Watch(self)
         self.sidelines = Sidelines(self.rounds, self.lanes)
         self.service = BATCH_TIME  # one by one, until it is known to be fast
@@ -236,7 +237,7 @@ class Flow:
             self._fire(now)
         limit = self.batch if most is None else most
         if self.total is not None:
-            limit = min(limit, self.total.available(now))
+            limit = min(limit, self.total.available(now), self._at_once)
         if not self.buffered:
             self.sidelines.hold(now)
             return []
@@ -306,10 +307,10 @@ class Flow:
         now = self._at(now)
         if lane is None:
             self.total = _bucket(now, self.total, rate, burst)
+            self._at_once = at_once(self.total)
             return
         state = self._lane(lane)
-        state.bucket = _bucket(now, state.bucket, rate, burst)
-        state.limited = state.bucket is not None or state.ordered
+        state.limit(_bucket(now, state.bucket, rate, burst))
         if state.window is not None:
             state.window.set_rate(rate, state.bucket.burst if state.bucket else 1)
         self.sidelines.throttle(now, state)

@@ -54,7 +54,9 @@ class LaneState:
     """A lane at work."""
 
     __slots__ = (
+        "allowed",
         "asked",
+        "at_once",
         "blocks",
         "bucket",
         "buffer",
@@ -105,7 +107,8 @@ class LaneState:
         if sole and spec.window is None:
             raise ConfigError("window", spec.window, f"a number: {spec.name!r} keeps a fixed window")
         self.buffer: deque[Entry] = deque()
-        self.bucket = None if spec.rate is None else TokenBucket(spec.rate, spec.burst)
+        self.allowed: int | None = None  # messages left within one `Flow.take`
+        self.limit(None if spec.rate is None else TokenBucket(spec.rate, spec.burst))
         self.codel = CoDel(spec.target, spec.interval)
         self.shedder = Shedder(
             spec.shed, sole=sole, delivery_limit=spec.delivery_limit, deadline=spec.deadline
@@ -126,7 +129,6 @@ class LaneState:
         self.settling = 0  # messages under a new window until those of the old one no longer matter
         self.renewing = False  # consuming anew with another window: its first message is not here yet
         self.reason = "where it starts" if self.window else "as asked for"
-        self.limited = self.bucket is not None or self.ordered
         self.blocks = 0
         self.wakes: int | None = None  # when an ordered lane's next try is due
         self.in_work = 0
@@ -146,7 +148,17 @@ class LaneState:
         self.charged = self.served = self.work = self.wait = 0
         self.dries = self.expired = 0
 
+    def limit(self, bucket: TokenBucket | None) -> None:
+        self.bucket = bucket
+        self.at_once = at_once(bucket)
+        self.limited = bucket is not None or self.ordered
+
     @property
     def waiting(self) -> bool:
         """Whether it competes for workers: has messages, or is known to get some."""
         return not self.blocks and bool(self.buffer or self.evidence)
+
+
+def at_once(bucket: TokenBucket | None) -> int:
+    """How many messages of a batch may be behind each other with tokens taken before they start."""
+    return 0 if bucket is None else max(1, int(bucket.rate / 1000))

@@ -60,6 +60,7 @@ def _leave(flow: Flow, now: int, lane: LaneState, count: int, estimate: int, sin
     flow.buffered -= count
     left = len(buffer)
     if lane.bucket is not None:
+        lane.allowed = None
         lane.bucket.take(now, count)
         if lane.blocks & THROTTLED:
             flow.sidelines.throttle(now, lane)

@@ -22,9 +22,10 @@ class Grant(NamedTuple):
 def grants(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
     """Up to `limit` messages, or as many as keep a worker busy for about `time` ns.
 
-    A token is good for a message that starts now: one of a limited lane goes first, or with the next batch.
+    Tokens are for messages that start now: a batch takes a millisecond's worth of a lane's at most, and where
+    that is one message, it goes first.
     """
-    if flow.total is not None or (flow.guaranteed and flow.limited):
+    if flow.guaranteed and flow.limited:  # a pick that is given back would count for its tier
         limit = min(limit, 1)
     if flow.cost != "count":
         return _by_cost(flow, now, limit, time)
@@ -40,15 +41,12 @@ def grants(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
         if count > lane.most:
             count = lane.most
         if lane.limited:
-            count = 0 if found else 1
-            if found:
-                limit = 0
-            else:
-                _admit(flow, now, lane)
+            count = _admit(flow, now, lane, count, not found)
         if count < granted:
             give_back(flow, lane, ticket, count, granted - count)
-        if count:
-            found.append(Grant(lane, count, count))
+        if not count:
+            break
+        found.append(Grant(lane, count, count))
         limit -= count
         if time is not None:
             time -= count * (lane.service or flow.service)
@@ -75,11 +73,9 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
             break
         name, cost = ticket
         lane = flow.lanes[name]
-        if lane.limited:
-            if found:
-                give_back(flow, lane, ticket, 0, 1)
-                break
-            _admit(flow, now, lane)
+        if lane.limited and not _admit(flow, now, lane, 1, not found):
+            give_back(flow, lane, ticket, 0, 1)
+            break
         ahead[name] = ahead.get(name, 0) + 1
         flow.watch.cost(name, cost)
         if found and found[-1].lane is lane:
@@ -92,12 +88,23 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
     return found
 
 
-def _admit(flow: Flow, now: int, lane: LaneState) -> None:
-    """One message of a limited lane goes: the lane sits out if there may be no second one."""
+def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> int:
+    """How many of `count` may go with this batch; none: with the next one."""
+    bucket = lane.bucket
+    if bucket is not None:
+        if lane.allowed is None:
+            if lane.at_once == 1 and not first:
+                return 0
+            lane.allowed = max(1, min(bucket.available(now), lane.at_once))
+        if count >= lane.allowed:
+            count = lane.allowed
+            if bucket.available(now) <= lane.at_once:
+                flow.sidelines.block(lane, THROTTLED)  # `Flow.take` finds out until when
+        lane.allowed -= count
     if lane.ordered:
+        count = 1
         flow.sidelines.block(lane, BUSY)
-    if lane.bucket is not None and lane.bucket.available(now) <= 1:
-        flow.sidelines.block(lane, THROTTLED)  # `Flow.take` finds out until when
+    return count
 
 
 def give_back(flow: Flow, lane: LaneState, ticket: Ticket, cost: int, messages: int) -> None:
