@@ -50,7 +50,7 @@ _ELECT = """
     ra_leaderboard:lookup_leader(element(1, amqqueue:get_pid(Q))) =:= undefined].
 """
 """Now and then a quorum queue on a lone node that was restarted has no leader, forever (rabbitmq-server issue
-10070; one of 72 here): it takes no message and confirms none.
+10070; one of twelve in six restarts): it takes no message and confirms none.
 """
 
 

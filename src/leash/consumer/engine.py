@@ -262,6 +262,8 @@ class Engine:
         """It is busy for longer than its batch should have taken: ack what is done, and let others have what
         it did not begin.
         """
+        if not worker.done and not any(worker.todo):
+            return
         with self.lock:
             if worker.begin is None or self.stopping:
                 return
