@@ -12,6 +12,7 @@ import pytest
 
 from leash import errors
 from leash.amqp import Connection, Outgoing, Publisher, connect, topology
+from leash.amqp.transport import Transport
 from leash.amqp.uri import parse
 from leash.broker import Broker
 from tests.conftest import Tls
@@ -28,6 +29,24 @@ def free_port() -> int:
 def at(uri: str, port: int, *, tls: bool = False, **changes: object) -> str:
     place = replace(parse(uri), hosts=(("127.0.0.1", port),), tls=tls)
     return replace(place, **changes).reveal()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("good", range(4))
+def test_a_connection_that_breaks_while_we_say_hello_is_a_connect_error(
+    uri: str, monkeypatch: pytest.MonkeyPatch, good: int
+) -> None:
+    write, written = Transport.write, 0
+
+    def breaking(transport: Transport, data: bytes, deadline: float | None = None) -> None:
+        nonlocal written
+        written += 1
+        if written > good:
+            raise BrokenPipeError(32, "Broken pipe")
+        write(transport, data, deadline)
+
+    monkeypatch.setattr(Transport, "write", breaking)
+    with pytest.raises(errors.ConnectError, match="Broken pipe"):
+        connect(uri)
 
 
 def test_the_broker_tells_its_version_and_the_connection_shows_no_password(

@@ -301,7 +301,7 @@ class _Handshake:
 
     def run(self, name: str, heartbeat: int | None) -> None:
         connection, uri = self._connection, self._connection.uri
-        self._transport.write(wire.PROTOCOL_HEADER, self._deadline)
+        self._write(wire.PROTOCOL_HEADER)
         start = self._expect(commands.Connection.Start)
         connection.server = dict(start.server_properties)
         mechanisms = str(start.mechanisms).split()
@@ -329,7 +329,13 @@ class _Handshake:
         self._expect(commands.Connection.OpenOk)
 
     def _send(self, method: Method) -> None:
-        self._transport.write(wire.method(0, method), self._deadline)
+        self._write(wire.method(0, method))
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._transport.write(data, self._deadline)
+        except OSError as error:
+            raise ConnectError(f"{self._where}: {error.strerror or error}") from error
 
     def _expect(self, wanted: type[Method]) -> Any:
         try:

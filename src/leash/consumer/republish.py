@@ -7,6 +7,7 @@ connection, and not with the consumers: an alarm blocks the connections that pub
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -161,14 +162,10 @@ class Courier:
                     continue
                 if not isinstance(error, PublishBlocked):
                     self._leave()
-            except AmqpError as error:
+            except Exception as error:
                 published = None
                 self._troubled(error)
                 self._leave()
-            except ConfigError as error:  # a copy that cannot be encoded: never again, and not lost
-                log.error("event=republish_impossible queue=%r reason=%r", self.target, str(error))
-                self._office.settled(len(batch))
-                return
             self._office.stopped.wait(backoff)
             backoff = min(_BACKOFF[1], 2 * backoff)
         if published is not None:
@@ -202,7 +199,8 @@ class Courier:
     def _leave(self) -> None:
         """The next one gets a channel of its own."""
         if self._publisher is not None:
-            self._publisher.close()
+            with contextlib.suppress(AmqpError):
+                self._publisher.close()
             self._publisher = None
 
     def _repair(self) -> None:
@@ -215,4 +213,5 @@ class Courier:
         trouble = f"{self.target}: {error}"
         if self.trouble != trouble:
             self.trouble = trouble
-            log.warning("event=republish_failed queue=%r reason=%r", self.target, str(error))
+            ours = not isinstance(error, AmqpError)
+            log.warning("event=republish_failed queue=%r reason=%r", self.target, str(error), exc_info=ours)
