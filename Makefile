@@ -1,15 +1,29 @@
 # Each target does the set-up it needs; a second run starts at once.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-VENV := .venv
+# PYTHON=3.12 (or the path of a Python) makes and uses an environment with that one.
+VENV := .venv$(if $(PYTHON),-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
+export PYTHON
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-.PHONY: help setup demo test check bench soak clean
+# Each worker has a broker of its own; WORKERS=0 runs all tests in one process, one after the other.
+WORKERS ?= 2
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
+
+# BROKER=3.10, 4.0 or 4.3 fetches and uses that RabbitMQ; without it, the system's own.
+ifdef BROKER
+export RABBITMQ_SCRIPTS := $(shell scripts/rabbitmq $(BROKER))
+ifeq ($(RABBITMQ_SCRIPTS),)
+$(error RabbitMQ $(BROKER) is not to be had; see above)
+endif
+endif
+
+.PHONY: help setup demo test test-broker quick check reference bench soak clean
 
 help:  ## what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.installed  ## virtual environment, packages, RabbitMQ, Java
 	@./scripts/system-packages rabbitmq-server java
@@ -21,13 +35,23 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: setup  ## see it work, on a broker of its own
 	@$(BIN)/leash demo
 
-test: setup  ## every test, on a real broker and real Spark
-	$(BIN)/pytest -m "not soak"
+test: setup  ## every test, on a real broker, real Spark and in a real browser
+	@./scripts/system-packages chromium || echo "The tests in a browser are skipped."
+	$(PYTEST) -m "not soak"
+
+test-broker: setup  ## of these, those that need RabbitMQ and no Spark: make test-broker BROKER=4.0
+	$(PYTEST) -m "broker and not spark and not soak"
+
+quick: $(VENV)/.installed  ## of these, those that need neither: make quick PYTHON=3.12
+	$(PYTEST) -m "not broker and not spark and not soak"
 
 check: $(VENV)/.installed  ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+reference: $(VENV)/.installed  ## write docs/reference.md from the code
+	$(BIN)/python scripts/reference.py
 
 bench: setup  ## side by side with other clients; writes docs/results.md
 	@./scripts/system-packages rabbitmq-c || true
@@ -37,5 +61,5 @@ soak: setup  ## long runs with random faults
 	$(BIN)/pytest -m soak
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .leash .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist bench/.build spark-warehouse
+	rm -rf .venv .venv-* .leash .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist bench/.build spark-warehouse
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

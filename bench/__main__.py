@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -18,20 +19,16 @@ def main() -> None:
     unknown = [name for name in chosen if name not in ALL]
     if unknown:
         raise SystemExit(f"unknown: {', '.join(unknown)}; there are {', '.join(ALL)}")
-    own = own_uri()
-    with tempfile.TemporaryDirectory() as folder:
-        broker = None if own else Broker(Path(folder) / "broker")
-        try:
-            if broker:
-                print("Starting a private broker ...", flush=True)
-                broker.start()
-                os.environ["LEASH_MANAGEMENT_URL"] = f"http://127.0.0.1:{broker.port('management')}"
-            uri = own or (broker.uri if broker else "")
-            for name in chosen:
-                importlib.import_module(f"bench.{name}").main(uri)
-        finally:
-            if broker:
-                broker.stop()
+    with contextlib.ExitStack() as stack:
+        uri = own_uri()
+        if uri is None:
+            print("Starting a private broker ...", flush=True)
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            broker = stack.enter_context(Broker(Path(folder) / "broker", owned=True))
+            os.environ["LEASH_MANAGEMENT_URL"] = f"http://127.0.0.1:{broker.port('management')}"
+            uri = broker.uri
+        for name in chosen:
+            importlib.import_module(f"bench.{name}").main(uri)
     print("\nWritten to docs/results.md")
 
 

@@ -22,7 +22,7 @@ def main(uri: str) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
     from leash.partitions.layout import Layout
-    from leash.partitions.slots import assign
+    from leash.partitions.owners import assign
     from leash.policies.ring import HashRing
     from leash.spark.functions import bucket, route
 

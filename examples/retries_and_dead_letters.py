@@ -11,7 +11,7 @@ from collections.abc import Callable
 from leash import Consumer, Message, Retry
 from leash.amqp import Outgoing, Publisher, connect
 from leash.amqp.topology import declare_queue, purge_queue
-from leash.consumer import dead
+from leash.consumer import parked
 
 URI = os.environ.get("LEASH_URI", "amqp://localhost")
 
@@ -52,16 +52,16 @@ if __name__ == "__main__":
         with Publisher(publishing) as publisher:
             publisher.publish(Outgoing(order, "", "orders") for order in (b"good", b"flaky", b"broken"))
         with a_consumer():
-            wait_until(lambda: len(shipped) == 2 and dead.count(connection, "orders") == 1)
+            wait_until(lambda: len(shipped) == 2 and parked.count(connection, "orders") == 1)
             print(f"shipped {shipped}, tries {tries}")
             assert (shipped, tries) == (["good", "flaky"], {"good": 1, "flaky": 3, "broken": 3})
 
-            (parked,) = dead.look(connection, "orders", limit=10)
-            print(f"parked: {parked.body.decode()}, after {parked.tries} tries, because of {parked.error}")
-            assert parked.error == "ValueError: no such address"
+            (failed,) = parked.look(connection, "orders", limit=10)
+            print(f"parked: {failed.body.decode()}, after {failed.tries} tries, because of {failed.error}")
+            assert failed.error == "ValueError: no such address"
 
             mended.set()
-            dead.send_back(connection, publishing, "orders")
+            parked.send_back(connection, publishing, "orders")
             wait_until(lambda: "broken" in shipped)
             print(f"mended and sent back: shipped {shipped}")
-        assert dead.count(connection, "orders") == 0
+        assert parked.count(connection, "orders") == 0

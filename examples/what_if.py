@@ -5,9 +5,10 @@ these take, from publishing to done, with equal quanta and with its own raised?
 """
 
 from leash.flow import Flow, Lane
-from leash.lab.clock import AT_BROKER, MS, SECOND, Clock
+from leash.lab.clock import AT_BROKER, Clock
 from leash.lab.queues import Queue
 from leash.lab.simulator import Pool
+from leash.units import MS, SECOND
 
 
 def quiet_latency(quantum: int) -> float:

@@ -13,8 +13,18 @@ import trustme
 
 from leash.amqp import Channel, Connection, connect
 from leash.amqp.uri import parse
-from leash.broker import Broker, own_uri
+from leash.broker import Broker, Cluster, own_uri
 from leash.management import Management
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a test needs is seen from its fixtures; where it is not, it is marked so by hand."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures & {"broker", "cluster", "uri"}:
+            item.add_marker("broker")
+        if "spark" in fixtures:
+            item.add_marker("spark")
 
 
 class Tls(NamedTuple):
@@ -63,10 +73,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory, tls: Tls) -> Iterator[Broke
             "auth_mechanisms.2": "EXTERNAL",
         },
         plugins=["auth_mechanism_ssl"],
+        owned=True,
     )
     node.start()
     yield node
     node.stop(purge=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes for the tests of a module, each of which leaves all three running."""
+    if own_uri():
+        pytest.skip("LEASH_URI is set, and this test needs nodes that it may kill")
+    with Cluster(tmp_path_factory.mktemp("cluster"), owned=True) as made:
+        yield made
 
 
 @pytest.fixture

@@ -4,6 +4,17 @@
     ├── ConfigError             a value that you gave: names the argument, the value and what is allowed
     ├── BrokerError             the private RabbitMQ node could not be started, stopped or asked
     ├── TopologyError           partitions that are missing, are something else, or cannot be changed now
+    ├── NeverSettled            why a message was parked that no handler ever came back from
+    ├── SparkError              the Spark source
+    │   ├── QueueMissing            a queue to read does not exist, or no longer
+    │   ├── QueueHeld               another consumer has the queue, and does not go
+    │   ├── CannotRescue            looking on would let the broker drop messages
+    │   ├── OffsetError             offsets that do not follow each other, or of another version
+    │   ├── StagingMismatch         checkpoint and staging folder do not belong together
+    │   ├── StagingError            staged data that is missing, damaged, or cannot be written
+    │   └── Fenced                  an attempt that came too late, or looks at another folder
+    ├── LabTimeout              a live run of the lab did not end
+    ├── Unfinished              a rehearsal had still work to do
     └── AmqpError
         ├── ProtocolError       bytes that are not AMQP 0-9-1
         ├── ConnectError        no usable connection came about
@@ -14,6 +25,7 @@
         │       └── TlsRequired         a plain connection to a TLS port
         ├── ConnectionLost      an open connection ended, whoever ended it
         ├── ReplyTimeout        an open connection, and no answer to a request
+        ├── Interrupted         a Spark task's consumer was taken away: to be tried again
         ├── ChannelError        the broker closed a channel (any other code)
         │   ├── AccessRefused           403
         │   ├── NotFound                404
@@ -57,6 +69,59 @@ class TopologyError(LeashError):
     """Partitions that are missing, are something else, or cannot be changed now."""
 
 
+class NeverSettled(LeashError):
+    """A message that was delivered again and again, and whoever had it went away without settling it."""
+
+    def __init__(self, deliveries: int, alone: int | None) -> None:
+        also = "" if alone is None else f", the last {alone} times with a handler at work on it"
+        super().__init__(
+            f"delivered {deliveries} times and never settled{also}: the process or its connection ended"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class SparkError(LeashError):
+    """The Spark source."""
+
+
+class QueueMissing(SparkError):
+    """A queue to read does not exist, or no longer."""
+
+
+class QueueHeld(SparkError):
+    """Another consumer has the queue, and does not go."""
+
+
+class CannotRescue(SparkError):
+    """Looking on would let the broker drop messages."""
+
+
+class OffsetError(SparkError):
+    """A checkpoint whose offsets do not follow each other, or that another version wrote."""
+
+
+class StagingMismatch(SparkError):
+    """Checkpoint and staging folder do not belong together."""
+
+
+class StagingError(SparkError):
+    """Staged data that is missing, damaged, or from another version."""
+
+
+class Fenced(SparkError):
+    """This attempt may not consume: its batch is over, or it looks at another folder than the driver."""
+
+
+class LabTimeout(LeashError):
+    """A live run of the lab did not end."""
+
+
+class Unfinished(LeashError, AssertionError):
+    """There was still work when the time that `Rehearsal.run` was given was over."""
+
+
 class AmqpError(LeashError):
     """Anything between us and a broker."""
 
@@ -95,6 +160,10 @@ class ConnectionLost(AmqpError):
 
 class ReplyTimeout(AmqpError):
     """An open connection, and no answer to a request."""
+
+
+class Interrupted(AmqpError):
+    """The broker took the consumer away, or what came does not fit: to be tried again."""
 
 
 class ChannelError(AmqpError):

@@ -15,6 +15,7 @@ from leash.amqp.uri import parse, redact
 from leash.errors import BrokerError, ConfigError
 
 _VARIABLE = "LEASH_MANAGEMENT_URL"
+_SECONDS = 20.0
 
 
 class Management:
@@ -45,7 +46,7 @@ class Management:
             headers={"Authorization": self._authorization, "Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
                 raw = answer.read()
         except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
             raise BrokerError(

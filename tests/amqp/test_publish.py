@@ -8,7 +8,17 @@ import time
 import pytest
 
 from leash import errors
-from leash.amqp import Channel, Connection, Outgoing, Publisher, connect, topology
+from leash.amqp import (
+    Channel,
+    Connection,
+    Outgoing,
+    Properties,
+    Publisher,
+    connect,
+    encode_properties,
+    topology,
+)
+from leash.amqp.publish import refused
 from leash.broker import Broker
 
 
@@ -54,6 +64,38 @@ def test_unroutable_mandatory_messages_are_reported_and_the_others_are_there(
     assert topology.state(channel, "q").ready == 4
 
 
+def test_what_comes_back_is_the_very_one_that_was_published(connection: Connection, channel: Channel) -> None:
+    topology.declare_queue(channel, "q")
+    headers = Properties(
+        headers={"z": 1, "deep": [{"z": b"b", "a": 1}], "a": 2}, delivery_mode=2, message_id="m"
+    )
+    other = Properties(
+        headers={"z": 2, "deep": [{"z": b"b", "a": 1}], "a": 1}, delivery_mode=2, message_id="m"
+    )
+    kinds = (None, headers, encode_properties(other), b"\x80\x00\x04text")
+    batch = [
+        Outgoing(b"the same", "", queue, properties, mandatory=True)
+        for properties in kinds
+        for queue in ("q", "none", "none", "q")
+    ] * 300
+    with Publisher(connection) as publisher, pytest.raises(errors.Unroutable) as caught:
+        publisher.publish(batch)
+    assert [id(each) for each in caught.value.messages] == [id(each) for each in returned(batch)]
+    assert refused(batch, caught.value.messages) == [each.routing_key == "none" for each in batch]
+    assert topology.state(channel, "q").ready == len(batch) // 2
+
+
+def returned(batch: list[Outgoing]) -> list[Outgoing]:
+    return [each for each in batch if each.routing_key == "none"]
+
+
+def test_what_was_changed_on_its_way_back_is_known_by_its_body() -> None:
+    batch = [Outgoing(body, "", "q") for body in (b"a", b"b", b"a", b"c")]
+    changed = Outgoing(b"a", "", "q", Properties(headers={"by": "the broker"}), mandatory=True)
+    assert refused(batch, [changed, batch[3]]) == [True, False, True, True]
+    assert refused(batch, [batch[2]]) == [False, False, True, False]
+
+
 def test_messages_that_the_broker_refuses_are_named(connection: Connection, channel: Channel) -> None:
     topology.declare_queue(channel, "full", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
     with Publisher(connection) as publisher, pytest.raises(errors.Nacked, match="refused") as caught:
@@ -90,26 +132,26 @@ def test_publishing_waits_while_the_broker_is_under_a_memory_alarm(
             began = time.monotonic()
             with pytest.raises(errors.PublishBlocked, match="low on memory"):
                 publisher.publish([Outgoing(b"x", "", "q")] * 10)
-            assert 1.5 < time.monotonic() - began < 5
+            assert time.monotonic() - began > 1.5
             began = time.monotonic()
             publisher.close()
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 30  # not for as long as a reply may take
             assert opened.blocked is not None
             assert "blocks publishers" in caplog.text
             assert topology.state(channel, "q").ready == 0  # consuming connections are not blocked
 
             with connect(uri) as second:
-                waiting = Publisher(second, timeout=30)
+                waiting = Publisher(second, timeout=60)
                 thread = threading.Thread(target=waiting.publish, args=([Outgoing(b"y", "", "q")] * 10,))
                 thread.start()
                 thread.join(1)
                 assert thread.is_alive()
                 broker.ctl("set_vm_memory_high_watermark", "0.6")
-                thread.join(10)
+                thread.join(60)
                 assert not thread.is_alive()
         finally:
             broker.ctl("set_vm_memory_high_watermark", "0.6")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while topology.state(channel, "q").ready < 20 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert topology.state(channel, "q").ready == 20  # the first ten were only late
@@ -124,7 +166,7 @@ def test_a_stuck_socket_does_not_hang_a_big_publish(uri: str, broker: Broker) ->
             began = time.monotonic()
             with pytest.raises(errors.PublishError):
                 publisher.publish(Outgoing(b"x" * 100_000, "", "q") for _ in range(1000))
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 50  # heartbeats would end it later
         finally:
             broker.resume()
 

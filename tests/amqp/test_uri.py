@@ -54,6 +54,14 @@ def test_a_uri_with_its_password_parses_to_itself() -> None:
         ("amqp:/me:secret@host/", "must look like"),
         ("AMQP://me:secret@host/", "AMQP://me:\\*\\*\\*@host/"),
         (b"amqp://me:secret@host/", "class 'bytes'"),
+        ("amqp://me:secret@host..name/", "'host..name' is not the name of a host"),
+        ("amqp://me:secret@.name/", "'.name' is not the name of a host"),
+        ("amqp://me:secret@good,host%2E%2Ename/", "'host..name' is not the name of a host"),
+        (f"amqp://me:secret@{'x' * 64}.name/", "1 to 63 bytes"),
+        (f"amqp://me:secret@{'ö' * 60}/", "1 to 63 bytes"),
+        ("amqp://me:secret@host%00/", "not the name of a host"),
+        ("amqp://me:secret@host%FF%FE\ud800/", "not the name of a host"),
+        ("amqps://me:secret@host/?server_name_indication=a..b", "'a..b' is not the name of a host"),
     ],
 )
 def test_a_bad_uri_is_refused_without_its_password(text: str, says: str) -> None:

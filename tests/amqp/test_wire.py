@@ -271,6 +271,24 @@ def test_bytes_that_are_not_amqp_give_one_clear_error(data: bytes, says: str) ->
         wire.Decoder().feed(data)
 
 
+def test_only_properties_may_exceed_the_frame_that_was_agreed() -> None:
+    """Brokers add to them what does not fit any more."""
+    method, header, body = delivery(1, 1, b"body")
+    at = {kind: bytes([kind]) + b"\x00\x01" for kind in (1, 2, 3)}
+    size = struct.pack(">I", 131_073)
+    for before, kind in ((b"", 1), (method + header, 3)):
+        with pytest.raises(ProtocolError, match="131072 were agreed"):
+            wire.Decoder().feed(before + at[kind] + size + b"\x00")
+    props = encode_properties(Properties(headers={"h": "x" * 131_072}))
+    large = struct.pack(">IHHQ", 12 + len(props), 60, 0, 4) + props + b"\xce"
+    (batch,) = wire.Decoder().feed(method + at[2] + large + body)
+    assert isinstance(batch, wire.Deliveries)
+    assert batch.properties == [props]
+    assert batch.bodies == [b"body"]
+    with pytest.raises(ProtocolError, match="131072 were agreed"):
+        wire.Decoder().feed(method + at[2] + struct.pack(">I", 262_145) + b"\x00")
+
+
 def test_a_run_of_deliveries_that_are_alike_is_read_as_carefully_as_any_other() -> None:
     rng = random.Random(20261116)
     mail = encode_properties(Properties(message_id="m-12345", timestamp=all_properties().timestamp))

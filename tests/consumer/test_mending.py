@@ -6,13 +6,15 @@ import logging
 import threading
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from leash import Consumer, Message, Queue
+from leash import Consumer, Message, Queue, Retry
 from leash.amqp import Channel
-from leash.amqp.topology import declare_queue, delete_queue
+from leash.amqp.topology import declare_queue, delete_queue, state
 from leash.broker import Broker
+from leash.consumer.link import Link
 from leash.lab.proxy import Proxy
 from tests.consumer.kit import depth, fill, publish, running, until
 
@@ -67,7 +69,7 @@ def test_what_runs_during_a_cut_is_not_settled_on_the_new_channel(
                 answers.append(message.ack())
 
         with running(consumer):
-            assert begun.wait(10)
+            assert begun.wait(60)
             proxy.cut()
             until(lambda: consumer.stats().reconnects == 1)
             until(lambda: consumer.stats().queues["q"].buffered == 1)
@@ -111,7 +113,7 @@ def test_a_handler_that_nears_the_consumer_timeout_is_reported(
 
     @consumer.handler
     def work(message: Message) -> None:
-        until(lambda: consumer.stats().overdue == 1, 10)
+        until(lambda: consumer.stats().overdue == 1, 60)
 
     with caplog.at_level(logging.WARNING, "leash.consumer"), running(consumer):
         until(lambda: consumer.stats().queues["q"].handled == 1)
@@ -134,3 +136,73 @@ def test_every_change_of_a_window_is_logged_with_its_reason(
     assert "event=window queue='q' window=" in caplog.text
     assert "never used in the last" in caplog.text
     assert uri.split(":")[2].split("@")[0] not in caplog.text
+
+
+def test_a_loss_is_logged_before_the_return(
+    channel: Channel, uri: str, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(channel, "q", 1)
+    caplog.set_level(logging.INFO, "leash.consumer")
+    with Proxy("127.0.0.1", broker.port("amqp")) as proxy:
+        consumer = Consumer(uri.replace(f":{broker.port('amqp')}/", f":{proxy.port}/"), ["q"])
+        consumer.handler(lambda _: None)
+        with running(consumer):
+            proxy.cut()
+            until(lambda: consumer.stats().reconnects)
+            until(lambda: any("event=consuming" in record.getMessage() for record in caplog.records))
+    events = [record.getMessage().split()[0] for record in caplog.records]
+    assert events.index("event=channel_lost") < events.index("event=reconnected")
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_tries_in_place_are_counted_on_when_the_channel_is_lost(
+    channel: Channel, uri: str, broker: Broker, kind: str
+) -> None:
+    fill(channel, "q", 3, kind=kind, arguments={"x-single-active-consumer": True})
+    tries: list[int] = []
+    others: list[bytes] = []
+    with Proxy("127.0.0.1", broker.port("amqp")) as proxy:
+        consumer = Consumer(
+            uri.replace(f":{broker.port('amqp')}/", f":{proxy.port}/"),
+            [Queue("q", ordered=True)],
+            retry=Retry(tries=4, delay=0.5),
+        )
+
+        @consumer.handler
+        def work(message: Message) -> None:
+            if message.body != b"0":
+                others.append(message.body)
+                return
+            tries.append(message.tries)
+            raise ValueError
+
+        with running(consumer):
+            for count in range(1, 4):
+                until(lambda n=count: len(tries) == n, 30, f"{tries}")  # type: ignore[misc]
+                until(lambda n=count: consumer.stats().queues["q"].counts.get("retried") == n)  # type: ignore[misc]
+                proxy.cut()
+            until(lambda: depth(channel, "leash.dead.q") == 1, 30, f"{tries}")
+            until(lambda: others == [b"1", b"2"])
+    assert tries == [0, 1, 2, 3]
+
+
+def test_a_queue_that_is_paused_while_its_consumer_starts_is_not_consumed(
+    channel: Channel, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(channel, "q", 5)
+    seen: list[bytes] = []
+    consumer = Consumer(uri, ["q"])
+    consumer.handler(lambda message: seen.append(message.body))
+    start = Link.start
+
+    def paused_meanwhile(link: Link, *arguments: Any) -> Any:
+        consumer.pause("q")
+        return start(link, *arguments)
+
+    monkeypatch.setattr(Link, "start", paused_meanwhile)
+    with running(consumer):
+        until(lambda: state(channel, "q").consumers == 0)
+        until(lambda: depth(channel, "q") == 5)
+        assert not seen
+        consumer.resume("q")
+        until(lambda: len(seen) == 5)

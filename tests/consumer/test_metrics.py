@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from leash import Consumer, Message, Queue, Retry
-from leash.consumer import view
+from leash.cli import consume_table as view
 from leash.consumer.metrics import ConsumerCollector, serve_metrics
 from leash.errors import ConfigError
 from leash.testing import Rehearsal
@@ -89,7 +89,7 @@ def test_they_are_served_over_http_and_a_port_in_use_is_named() -> None:
         port = taken.getsockname()[1]
     stop = serve_metrics(a_consumer(), port)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             assert b"leash_connected 0.0" in answer.read()
     finally:
         stop()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from leash import Consumer, Message, Queue, Retry
 from leash.amqp import Channel, Outgoing, Properties, Publisher, decode_properties
 from leash.amqp.topology import bind_queue, declare_exchange, declare_queue, delete_queue
+from leash.amqp.uri import Uri, parse
 from leash.broker import Broker
-from leash.consumer.retry import _properties
+from leash.consumer.copies import _properties
 from leash.errors import ConfigError
 from tests.consumer.kit import depth, fill, publish, running, until
 
@@ -105,40 +109,31 @@ def test_without_retry_a_message_is_tried_once(channel: Channel, uri: str) -> No
     assert set(seen.values()) == {1}
 
 
-def test_a_failed_batch_is_tried_again_but_for_what_was_settled_by_hand(channel: Channel, uri: str) -> None:
-    fill(channel, "q", 10)
-    tries: defaultdict[bytes, list[int]] = defaultdict(list)
-    consumer = Consumer(uri, ["q"], retry=Retry(3, delay=0.1))
-
-    @consumer.batch_handler(10, wait=0.2)
-    def work(messages: list[Message]) -> None:
-        for message in messages:
-            tries[message.body].append(message.tries)
-        if messages[0].tries == 0:
-            for message in messages[:4]:
-                message.ack()
-            raise ValueError("the rest later")
-
-    with running(consumer):
-        until(lambda: sorted(map(len, tries.values())) == [1] * 4 + [2] * 6)
-    assert depth(channel, "q") == 0
-
-
-def test_an_ordered_lane_waits_for_its_failing_message_and_parks_it(channel: Channel, uri: str) -> None:
-    fill(channel, "q", 6, arguments={"x-single-active-consumer": True})
-    order: list[bytes] = []
-    consumer = Consumer(uri, [Queue("q", ordered=True)], workers=4, retry=Retry(3, delay=0.1))
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_nothing_overtakes_what_an_ordered_lane_requeues(channel: Channel, uri: str, kind: str) -> None:
+    fill(channel, "q", 6, kind=kind, arguments={"x-single-active-consumer": True})
+    consumer = Consumer(uri, [Queue("q", ordered=True)], workers=4)
+    began: list[tuple[bytes, bool]] = []
 
     @consumer.handler
     def work(message: Message) -> None:
-        order.append(message.body)
-        if message.body == b"2":
-            raise ValueError("never")
+        began.append((message.body, message.redelivered))
+        if len(began) < 30 and message.body == b"2":
+            assert message.requeue()
+            assert not message.requeue()
 
     with running(consumer):
-        until(lambda: len(order) == 8)
-        until(lambda: depth(channel, "leash.dead.q") == 1)
-    assert order == [b"0", b"1", b"2", b"2", b"2", b"3", b"4", b"5"]
+        until(lambda: began and began[-1][0] == b"5")
+        until(lambda: not consumer.stats().queues["q"].unsettled)
+        assert consumer.stats().queues["q"].counts["requeued"] == 27
+    again = [(b"2", True)] * 27
+    assert began == [
+        (b"0", False),
+        (b"1", False),
+        (b"2", False),
+        *again,
+        *[(b"%d" % n, False) for n in (3, 4, 5)],
+    ]
     assert depth(channel, "q") == 0
 
 
@@ -178,12 +173,12 @@ def test_a_blocked_broker_holds_up_only_what_failed(channel: Channel, uri: str, 
         broker.ctl("set_vm_memory_high_watermark", "0.0000001")
         try:
             go.set()
-            until(lambda: len(done) >= 198, 30)
+            until(lambda: len(done) >= 198, 60)
             assert consumer.stats().republishing == 2
             assert tries[1] == 0
         finally:
             broker.ctl("set_vm_memory_high_watermark", "0.4")
-        until(lambda: len(done) == 200, 40)
+        until(lambda: len(done) == 200, 60)
     assert tries[1] == 2
     assert sorted(done) == sorted(str(number).encode() for number in range(200))
 
@@ -205,6 +200,88 @@ def test_a_user_who_may_not_declare_is_told_at_the_start(channel: Channel, uri: 
     again.handler(lambda _: None)
     with running(again):
         pass
+
+
+def test_what_an_ordered_lane_is_done_with_cannot_be_requeued(channel: Channel, uri: str) -> None:
+    fill(channel, "q", 2, arguments={"x-single-active-consumer": True})
+    kept: list[Message] = []
+    consumer = Consumer(uri, [Queue("q", ordered=True)])
+    consumer.handler(kept.append)
+    with running(consumer):
+        until(lambda: len(kept) == 2 and not consumer.stats().queues["q"].unsettled)
+        assert not kept[0].requeue()
+        publish(channel, "q", [b"2"])
+        until(lambda: len(kept) == 3)
+    assert [message.body for message in kept] == [b"0", b"1", b"2"]
+
+
+@pytest.fixture
+def worker(broker: Broker, uri: str) -> Iterator[tuple[Uri, Callable[[str], None]]]:
+    """A user, and what sets where he may write to."""
+    place = parse(uri)
+    broker.ctl("add_user", place.vhost, "secret")
+
+    def may_write(where: str) -> None:
+        broker.ctl("set_permissions", "-p", place.vhost, place.vhost, ".*", where, ".*")
+
+    may_write(".*")
+    yield replace(place, username=place.vhost, password="secret"), may_write
+    broker.ctl("delete_user", place.vhost)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_user_who_may_not_publish_is_told_at_the_start(
+    channel: Channel, worker: tuple[Uri, Callable[[str], None]], ordered: bool
+) -> None:
+    theirs, may_write = worker
+    fill(channel, "q", 1, arguments={"x-single-active-consumer": True} if ordered else None)
+    may_write("^$")
+
+    def consumer(**settings: Any) -> Consumer:
+        made = Consumer(theirs, [Queue("q", ordered=ordered)], **settings)
+        made.handler(lambda _: None)
+        return made
+
+    with pytest.raises(ConfigError, match="write permission for the default exchange"):
+        consumer(retry=None).start()
+    assert depth(channel, "q") == 1
+    with running(consumer(retry=None, on_exhausted="discard")):  # he needs no copies
+        until(lambda: depth(channel, "q") == 0)
+    may_write(".*")
+    with running(consumer(retry=None)):
+        pass
+    assert depth(channel, "q") == 0  # asking left nothing behind
+
+
+def test_an_ordered_queue_waits_at_what_this_user_may_not_park_and_says_so(
+    channel: Channel, worker: tuple[Uri, Callable[[str], None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs, may_write = worker
+    fill(channel, "q", 4, arguments={"x-single-active-consumer": True})
+    order: list[bytes] = []
+    go = threading.Event()
+    consumer = Consumer(theirs, [Queue("q", ordered=True)], retry=None)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        go.wait(30)
+        order.append(message.body)
+        if message.body == b"1":
+            raise ValueError("never")
+
+    with running(consumer):
+        may_write("^$")
+        go.set()
+        waits = "an ordered queue with it, until this user may write"
+        until(lambda: waits in str(consumer.stats().republish_trouble))
+        assert waits in caplog.text
+        assert consumer.stats().queues["q"].blocked
+        assert order == [b"0", b"1"]
+        may_write(".*")
+        until(lambda: len(order) == 4)
+        assert consumer.stats().republish_trouble is None
+    assert order == [b"0", b"1", b"2", b"3"]
+    assert depth(channel, "leash.dead.q") == 1
 
 
 def test_copies_leave_out_what_would_lose_or_multiply_them(channel: Channel, uri: str) -> None:

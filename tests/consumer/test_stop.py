@@ -17,7 +17,10 @@ import pytest
 
 from leash import Consumer, Message, Queue
 from leash.amqp import Channel
+from leash.amqp.rescue import limbo_queue
 from leash.consumer import consumer as front
+from leash.consumer.reconnect import Connector
+from leash.consumer.session import Parts
 from tests.consumer.kit import depth, fill, running, until
 
 
@@ -37,7 +40,7 @@ def test_stopping_finishes_what_runs_and_gives_back_the_rest(channel: Channel, u
     until(lambda: len(begun) == 3)
     begin = time.monotonic()
     assert consumer.stop()
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 25  # not for as long as it may drain
     assert sorted(begun) == sorted(done)
     assert depth(channel, "q") == 100 - len(done)
     again: list[bool] = []
@@ -45,6 +48,27 @@ def test_stopping_finishes_what_runs_and_gives_back_the_rest(channel: Channel, u
     second.handler(lambda message: again.append(message.redelivered))
     with running(second):
         until(lambda: len(again) == 100 - len(done))
+
+
+def test_a_start_that_fails_leaves_nobody_behind(channel: Channel, uri: str) -> None:
+    fill(channel, "q", 1, kind="quorum", arguments={"x-delivery-limit": 4})
+    for _ in range(2):
+        with channel.connection.channel() as taker:
+            until(lambda taker=taker: taker.get("q") is not None)  # type: ignore[misc]
+
+    class Failing(Connector):
+        def open(self) -> None:
+            super().open()
+            until(lambda: depth(channel, limbo_queue("q")) == 1)  # there is a courier now
+            assert self.connection is not None
+            self.connection.close()
+            raise RuntimeError("at the last moment")
+
+    consumer = Consumer(uri, ["q"])
+    consumer.handler(lambda _: None)
+    with pytest.raises(RuntimeError, match="last moment"):
+        consumer.start(Parts(connector=Failing))
+    until(lambda: not any(thread.name == "leash-republisher" for thread in threading.enumerate()), 5)
 
 
 def test_a_handler_that_hangs_is_left_behind_at_the_deadline(channel: Channel, uri: str) -> None:
@@ -56,13 +80,13 @@ def test_a_handler_that_hangs_is_left_behind_at_the_deadline(channel: Channel, u
     @consumer.handler
     def work(message: Message) -> None:
         begun.set()
-        hang.wait(20)
+        hang.wait(60)
 
     consumer.start()
-    begun.wait(10)
+    begun.wait(60)
     begin = time.monotonic()
     assert not consumer.stop()
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 50  # far below the handler's time
     until(lambda: depth(channel, "q") == 3)
     hang.set()
 
@@ -145,12 +169,12 @@ def test_a_run_ends_when_another_thread_stops_it_and_all_get_the_same_answer(
     @consumer.handler
     def work(message: Message) -> None:
         begun.set()
-        hang.wait(20)
+        hang.wait(60)
 
     answers: list[bool] = []
 
     def stop() -> None:
-        begun.wait(10)
+        begun.wait(60)
         answers.append(consumer.stop())
 
     others = [threading.Thread(target=stop) for _ in range(2)]
@@ -158,9 +182,9 @@ def test_a_run_ends_when_another_thread_stops_it_and_all_get_the_same_answer(
         thread.start()
     begin = time.monotonic()
     consumer.run()
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 50
     for thread in others:
-        thread.join(10)
+        thread.join(60)
     assert answers == [False, False]
     assert consumer.stop() is False
     until(lambda: depth(channel, "q") == 1)
@@ -173,9 +197,9 @@ def test_a_run_in_a_thread_ends_when_it_is_stopped_while_it_starts(channel: Chan
     consumer.handler(print)
     thread = threading.Thread(target=consumer.run, daemon=True)
     thread.start()
-    until(lambda: consumer._engine is not None)
+    until(lambda: consumer._session is not None)
     assert consumer.stop()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -201,15 +225,14 @@ def test_a_signal_takes_no_lock(channel: Channel, uri: str, monkeypatch: pytest.
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    until(lambda: consumer._engine is not None and not consumer._leaving.locked())
-    engine, left = consumer._engine, consumer._conductor._left
-    assert engine is not None
+    until(lambda: consumer._session is not None and not consumer._leaving.locked())
+    engine, left = consumer.session.engine, consumer.session._connector.left
     with consumer._leaving, engine.lock, engine.nudge._cond, left._cond:  # type: ignore[attr-defined]
         interrupted = threading.Thread(target=lambda: [installed[0](signal.SIGINT, None) for _ in "12"])
         interrupted.start()
-        interrupted.join(5)
+        interrupted.join(60)
         assert not interrupted.is_alive()
-    thread.join(10)
+    thread.join(60)
     assert ended == [1]
 
 
@@ -244,7 +267,7 @@ def test_a_signal_drains_and_ends_the_run(channel: Channel, uri: str, tmp_path: 
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=10)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert out.splitlines()[-1] == "left"
     done = out.count("done")
@@ -261,7 +284,7 @@ def test_a_second_signal_leaves_at_once(channel: Channel, uri: str, tmp_path: Pa
     time.sleep(0.3)
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=5)
-    assert time.monotonic() - begin < 3
+    process.communicate(timeout=60)
+    assert time.monotonic() - begin < 12  # far below the handler's time
     assert process.returncode == 1
     until(lambda: depth(channel, "q") == 10)

@@ -58,7 +58,7 @@ def _autopilot(channel: Channel, uri: str, kind: str) -> Seen:
         def work(message: Message) -> None:
             begin = time.monotonic()
             time.sleep(seconds)
-            log.append((begin, time.monotonic(), begin - message._arrived / 1e9))
+            log.append((begin, time.monotonic(), begin - message.arrived / 1e9))
 
         def busy(begin: float, end: float) -> float:
             spent = sum(max(0, min(stop, end) - max(start, begin)) for start, stop, _ in log)
@@ -83,6 +83,7 @@ def _autopilot(channel: Channel, uri: str, kind: str) -> Seen:
         )
 
 
+@pytest.mark.soak  # it measures a rate
 def test_a_worker_that_is_100_times_slower_does_not_slow_down_the_other(channel: Channel, uri: str) -> None:
     fill(channel, "q", 20_000)
     done: list[tuple[float, int]] = []

@@ -138,3 +138,7 @@ class Memory:
         assert self._stage is not None
         found = self._stage.messages(queue)[0]
         return found.body, found.headers
+
+
+def bodies(count: int) -> list[bytes]:
+    return [str(number).encode() for number in range(count)]

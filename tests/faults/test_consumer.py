@@ -213,7 +213,7 @@ def run(uri: str, broker: Broker, folder: Path, seed: int, faults: list[str]) ->
     with Proxy("127.0.0.1", broker.port("amqp")) as proxy:
         world = World(uri, broker, proxy, folder, seed)
         try:
-            until(lambda: len(world.lines()) > 50, 30)
+            until(lambda: len(world.lines()) > 50, 60)
             for fault in faults:
                 action: Callable[[], None] = getattr(world, fault)
                 action()

@@ -14,7 +14,7 @@ SMALL = """
 import os, sys
 from contextlib import nullcontext
 from pathlib import Path
-from leash import demo
+from leash.lab import demo
 demo.FILL, demo.ENOUGH, demo.BATCH = 2_000, 20 * demo.ROUND, 5 * demo.ROUND
 demo.RATE = demo.BURST = 2_000
 demo._broker = lambda _: nullcontext(os.environ["DEMO_URI"])
@@ -22,6 +22,7 @@ demo.run(Path(sys.argv[1]))
 """
 
 
+@pytest.mark.spark
 def test_the_demo_ends_by_itself_with_parquet_a_report_and_fair_shares(uri: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SMALL, str(tmp_path / "demo")],

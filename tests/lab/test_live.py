@@ -8,7 +8,7 @@ import pytest
 
 from leash.amqp import connect
 from leash.amqp.topology import declare_queue, state
-from leash.lab import fair, hashing, live_fair
+from leash.lab import fair, hashing, live_fair, live_hashing
 from leash.lab.figures import TURNAROUND, Result, silent
 from leash.lab.proxy import slow
 
@@ -20,17 +20,12 @@ def test_the_proxy_delays_every_byte_both_ways(uri: str) -> None:
         began = time.monotonic()
         for _ in range(5):
             state(channel, "q")
-        assert 0.5 <= time.monotonic() - began < 1
-        proxy.delay = 0.0
-        state(channel, "q")
-        began = time.monotonic()
-        state(channel, "q")
-        assert time.monotonic() - began < 0.05
+        assert time.monotonic() - began >= 0.5
 
 
 def test_every_message_goes_where_the_ring_says(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hashing, "COUNT", 20_000)
-    run = hashing.EXPERIMENT.measure(uri, silent)
+    run = live_hashing.measure(uri, silent)
     assert run.values["misrouted"] == 0
     assert sum(run.series["occupancy"]) == 20_000
     predicted = hashing.EXPERIMENT.simulate(silent, TURNAROUND)
@@ -41,7 +36,7 @@ def test_the_real_consumer_keeps_ten_queues_within_a_round(uri: str, monkeypatch
     monkeypatch.setattr(fair, "TOTAL", 100 * fair.ROUND)
     monkeypatch.setattr(fair, "VARIED", 20 * fair.ROUND)
     monkeypatch.setattr(live_fair, "SPARE", 1.3)
-    run = fair.EXPERIMENT.measure(uri, silent)
+    run = live_fair.measure(uri, silent)
     counts = [claim for claim in fair.EXPERIMENT.claims if not claim.name.endswith(": messages")]
     faults = Result(fair.EXPERIMENT, None, run).faults()
     assert [fault for fault in faults if fault.split(":")[0] in {claim.name for claim in counts}] == []

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from leash.cli.plan import _fields
 from leash.errors import ConfigError
-from leash.lab.plan_cli import _fields
 from leash.lab.sweep import deal
 from leash.lab.whatif import Outcome, Plan, Setting, Stream, cheapest, load, numbers, stream, try_out
 
@@ -109,8 +109,9 @@ def test_batches_share_settings_like_cards() -> None:
     assert sorted(setting for batch in batches for setting in batch) == settings
 
 
+@pytest.mark.spark
 def test_the_sweep_runs_on_spark_and_writes_its_plot(tmp_path: Path) -> None:
-    code = "import typer; from leash.lab.plan_cli import plan; typer.run(plan)"
+    code = "import typer; from leash.cli.plan import plan; typer.run(plan)"
     report = tmp_path / "plan.html"
     flags = ["--work", "4", "--round-trip", "100", "--master", "local[2]", "--report", str(report)]
     done = subprocess.run(

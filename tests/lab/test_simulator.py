@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from leash.flow import Flow, Lane
-from leash.lab.clock import AT_CLIENT, MS, SECOND, Clock, Wire
+from leash.lab.clock import AT_CLIENT, Clock, Wire
 from leash.lab.queues import Consumer, Queue
 from leash.lab.simulator import Pool
 from leash.lab.trace import load, replay, save
 from leash.policies.window.credit import standing_wait, utilisation
+from leash.units import MS, SECOND
 
 
 def saturated(window: int | None, service: int, round_trip: int, until: int = 10 * SECOND) -> Pool:

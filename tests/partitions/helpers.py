@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Mapping
 
 from leash.amqp import Connection, Outgoing, Publisher, connect
-from leash.partitions import control
+from leash.partitions import gates
 
 
 def weights(count: int, name: str = "orders") -> dict[str, int]:
@@ -37,7 +37,7 @@ def drain(connection: Connection, queues: Iterable[str], expect: int) -> dict[st
             found[tags[batch.consumer_tag]] += [
                 int(body)
                 for body, raw in zip(batch.bodies, batch.properties, strict=True)
-                if control.read(raw) is None
+                if gates.read(raw) is None
             ]
     return found
 

@@ -10,7 +10,7 @@ import pytest
 
 from leash.amqp import Connection, Outgoing, Publisher, connect, topology
 from leash.errors import TopologyError
-from leash.partitions import Partitions, control, memory, read, remind
+from leash.partitions import Partitions, gates, layout_store, read, remind
 from leash.partitions.moves import STEPS
 from tests.partitions.helpers import drain, landed, publish, random_keys, weights
 from tests.partitions.mover import SETTLE, SLOTS, die_at
@@ -59,13 +59,13 @@ def flowing(uri: str) -> Iterator[Flow]:
         flow.thread.join()
 
 
-def controls(connection: Connection, queue: str) -> list[control.Gate | control.Marker | control.Probe]:
+def controls(connection: Connection, queue: str) -> list[gates.Gate | gates.Marker | gates.Probe]:
     """The control messages that a queue holds, which stay there."""
     found = []
     with connection.channel() as channel:
         channel.consume(queue)
         while (batch := channel.deliveries(0.2)) is not None:
-            found += [read for raw in batch.properties if (read := control.read(raw)) is not None]
+            found += [read for raw in batch.properties if (read := gates.read(raw)) is not None]
     return found
 
 
@@ -85,9 +85,9 @@ def test_a_move_puts_a_gate_in_the_target_and_a_marker_in_every_source(
     FOUR.declare(uri)
     FIVE.apply(uri, settle=0)
     sources = tuple(f"orders.{i}" for i in range(4))
-    assert controls(connection, "orders.4") == [control.Gate("orders", 1, sources)]
+    assert controls(connection, "orders.4") == [gates.Gate("orders", 1, sources)]
     for queue in sources:
-        assert controls(connection, queue) == [control.Marker("orders", 1)]
+        assert controls(connection, queue) == [gates.Marker("orders", 1)]
 
 
 def test_without_order_asked_for_there_are_no_control_messages(uri: str, connection: Connection) -> None:
@@ -145,19 +145,19 @@ def test_a_first_declaration_that_is_killed_is_finished_by_the_next(uri: str, st
 def test_what_consumers_pass_is_remembered(uri: str, connection: Connection) -> None:
     FOUR.declare(uri)
     with Publisher(connection) as publisher:
-        memory.passed(publisher, "orders", 3, "orders.1")
-    assert memory.recall(connection, "orders").passed == {(3, "orders.1"): None}
+        layout_store.passed(publisher, "orders", 3, "orders.1")
+    assert layout_store.recall(connection, "orders").passed == {(3, "orders.1"): None}
 
 
 def test_control_messages_are_told_from_users_messages() -> None:
     from leash.amqp import Properties, encode_properties
 
-    gate = control.gate("orders", 4, ("a", "b"), "q")
-    marker = control.marker("orders", 4, "q")
-    assert control.read(encode_properties(gate.properties)) == control.Gate("orders", 4, ("a", "b"))
-    assert control.read(encode_properties(marker.properties)) == control.Marker("orders", 4)
+    gate = gates.gate("orders", 4, ("a", "b"), "q")
+    marker = gates.marker("orders", 4, "q")
+    assert gates.read(encode_properties(gate.properties)) == gates.Gate("orders", 4, ("a", "b"))
+    assert gates.read(encode_properties(marker.properties)) == gates.Marker("orders", 4)
     for headers in ({"h": 1}, {"x-leash-control": "gate"}, {"text": "x-leash-control"}):
-        assert control.read(encode_properties(Properties(headers=headers))) is None  # type: ignore[arg-type]
+        assert gates.read(encode_properties(Properties(headers=headers))) is None  # type: ignore[arg-type]
 
 
 def test_markers_that_got_lost_are_put_again_and_a_queue_that_is_gone_counts_as_passed(
@@ -166,12 +166,12 @@ def test_markers_that_got_lost_are_put_again_and_a_queue_that_is_gone_counts_as_
     FOUR.declare(uri)
     FIVE.apply(uri, settle=0)
     with Publisher(connection) as publisher, connection.channel() as channel:
-        memory.passed(publisher, "orders", 1, "orders.2")
+        layout_store.passed(publisher, "orders", 1, "orders.2")
         topology.purge_queue(channel, "orders.0")
         topology.delete_queue(channel, "orders.3")
     assert remind(uri, "orders") == [(1, "orders.0"), (1, "orders.1"), (1, "orders.3")]
-    assert controls(connection, "orders.0") == [control.Marker("orders", 1)]
-    assert memory.recall(connection, "orders").awaited == ((1, "orders.0"), (1, "orders.1"))
+    assert controls(connection, "orders.0") == [gates.Marker("orders", 1)]
+    assert layout_store.recall(connection, "orders").awaited == ((1, "orders.0"), (1, "orders.1"))
 
 
 def test_a_move_that_is_half_done_is_not_reminded_of(uri: str) -> None:

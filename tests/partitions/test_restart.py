@@ -9,6 +9,7 @@ from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.errors import TopologyError
 from leash.partitions import Partitions, check, read
+from leash.policies.ring.hashring import KEEPS_ITS_RING
 from tests.partitions.helpers import drain, landed, publish, random_keys, weights
 
 
@@ -63,10 +64,19 @@ def test_a_direct_ring_is_checked_by_what_the_broker_prints(broker: Broker, uri:
 
 
 def test_a_half_made_change_is_not_checked(uri: str, connection: Connection) -> None:
+    """Whichever slot is missing: no mixture of probes that came and probes on their way passes for it."""
     layout = Partitions("orders", weights(2), slots=12).declare(uri)
-    topology.unbind_exchange(connection.channel(), layout.slot(3), "orders", "1")
-    with pytest.raises(TopologyError, match="not those that Leash made"):
-        check(uri, "orders")
+    with connection.channel() as channel:
+        for slot in layout.order:
+            topology.unbind_exchange(channel, layout.slot(slot), "orders", "1")
+            with pytest.raises(TopologyError, match="not those that Leash made"):
+                check(uri, "orders")
+            topology.bind_exchange(channel, layout.slot(slot), "orders", "1")
+
+
+def test_more_slots_than_the_broker_hands_out_at_a_time(uri: str) -> None:
+    layout = Partitions("orders", weights(2), slots=600).declare(uri)
+    assert check(uri, "orders") == (layout, layout)
 
 
 def test_with_one_worker_a_restart_changes_nothing_and_without_leash_finds_out_what_it_did(
@@ -79,7 +89,27 @@ def test_with_one_worker_a_restart_changes_nothing_and_without_leash_finds_out_w
     broker.ctl("eval", f"application:set_env({name}, 1), {again}, application:unset_env({name}).")
     assert check(uri, "orders") == (layout, layout)
     assert partitions.plan(uri).nothing
-    broker.ctl("eval", f"{again}.")  # several workers: any order may come of it
+    broker.ctl("eval", f"{again}.")  # several workers: where the order is not kept, any may come of it
     _, found = check(uri, "orders", fix=True)
     assert sorted(found.order) == list(range(120))
+    if layout.version is not None and layout.version >= KEEPS_ITS_RING:
+        assert found == layout
     assert misplaced(uri) == 0
+
+
+def test_a_ring_that_is_not_in_sorted_order_is_kept_where_the_broker_keeps_it(
+    broker: Broker, uri: str
+) -> None:
+    layout = Partitions("orders", weights(3), slots=30).declare(uri)
+    with connect(uri) as connection, connection.channel() as channel:
+        for slot in (0, 17):
+            topology.unbind_exchange(channel, layout.slot(slot), "orders", "1")
+            topology.bind_exchange(channel, layout.slot(slot), "orders", "1")
+    _, shuffled = check(uri, "orders", fix=True)
+    broker.restart()
+    known, found = check(uri, "orders")
+    assert known == shuffled
+    assert sorted(found.order) == list(range(30))
+    if layout.version is not None and layout.version >= KEEPS_ITS_RING:
+        assert found == shuffled
+        assert misplaced(uri) == 0

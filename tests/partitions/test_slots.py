@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leash.errors import ConfigError
-from leash.partitions.slots import assign, counts, moves
+from leash.partitions.owners import assign, counts, moves
 
 WEIGHTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 9), min_size=1)
 

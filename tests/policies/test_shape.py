@@ -41,7 +41,7 @@ IMPURE = {
     "warnings",
 }
 DOING = {"__import__", "eval", "exec", "input", "open", "print"}
-OURS = ("leash.errors", "leash.flow", "leash.policies")
+OURS = ("leash.errors", "leash.flow", "leash.policies", "leash.units")
 
 ROOT = Path(leash.__file__).parent
 

@@ -106,6 +106,35 @@ def test_the_window_never_falls_below_what_the_workers_the_acks_and_a_batch_need
     assert Window(1, workers=4).window == 4
 
 
+def test_nor_does_it_rise_above_what_it_may_have_whatever_they_need() -> None:
+    assert Window(50, workers=8, least=20, most=3).window == 3
+    window = Window(13, most=20, round_trip=100 * MS)
+    assert feed(window, [0] * 101, starved=1)[0].window == 20
+    assert feed(window, [0] * 101, starved=1, start=SECOND) == []
+
+
+def test_a_change_from_outside_begins_a_new_epoch_and_says_why() -> None:
+    window = Window(50, round_trip=100 * MS)
+    feed(window, [49] * 50)
+    assert window.change(9, "there is no room") == (9, "there is no room; window 50 -> 9")
+    assert (window.window, window.epoch) == (9, 1)
+    assert feed(window, [0] * 50) == []  # what was before does not count
+
+
+def test_a_backlog_beside_other_lanes_takes_nothing_from_what_its_share_needs() -> None:
+    """The others are late and the round waits for them: here their absence looks like too much credit."""
+
+    def trimmed(round_time: int) -> int:
+        window = Window(200, round_trip=100 * MS, quantum=1, quanta=4)
+        window.round_time = round_time
+        feed(window, [199] * 400, 2 * MS)
+        return window.window
+
+    assert trimmed(0) == 1
+    assert trimmed(4 * 2 * MS) == 13  # one of its messages in each round of 8 ms, over 102 ms
+    assert trimmed(102 * MS) == 1
+
+
 def test_slow_work_is_acked_one_by_one_and_fast_work_in_batches() -> None:
     window = Window(50, ack_batch=8, round_trip=MS)
     assert window.ack_batch == 1

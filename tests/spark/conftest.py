@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
+
+from leash.amqp.uri import parse
+from leash.broker import own_uri
+from leash.management import Management
 
 from . import victim
 
@@ -19,6 +28,38 @@ if TYPE_CHECKING:
 @pytest.fixture
 def staging(tmp_path: Path) -> Path:
     return tmp_path / "staging"
+
+
+@pytest.fixture
+def disk(staging: Path) -> Iterator[Path]:
+    """A real disk of 4 MB under the staging folder; only root may mount one."""
+    staging.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "leash-test", str(staging)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this user may not mount a disk; simulated faults run everywhere")
+    yield staging
+    subprocess.run(["umount", "--lazy", str(staging)], check=True)
+
+
+@pytest.fixture
+def as_user(request: pytest.FixtureRequest, uri: str) -> Iterator[Callable[..., str]]:
+    """Makes a user with these permissions in the test's virtual host; returns their URI."""
+    own = own_uri()
+    management = Management.beside(own) if own else request.getfixturevalue("broker").management
+    place = parse(uri)
+    made: list[str] = []
+
+    def make(configure: str = ".*", write: str = ".*", read: str = ".*") -> str:
+        name = f"user-{secrets.token_hex(4)}"
+        management.ask("PUT", f"/api/users/{name}", {"password": name, "tags": ""})
+        made.append(name)
+        path = f"/api/permissions/{quote(place.vhost, safe='')}/{name}"
+        management.ask("PUT", path, {"configure": configure, "write": write, "read": read})
+        return replace(place, username=name, password=name).reveal()
+
+    yield make
+    for name in made:
+        management.ask("DELETE", f"/api/users/{name}")
 
 
 @pytest.fixture(autouse=True)

@@ -151,7 +151,7 @@ def unflagged(rows: Iterable[Row]) -> list[bytes]:
 
 
 def until(path: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)

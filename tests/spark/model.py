@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from leash.spark.seals import Seal
+from leash.amqp import Properties, encode_properties
+from leash.spark.staging.seals import Seal
 
 
 def _closed_gate() -> threading.Lock:
@@ -161,7 +162,7 @@ def explore(build: Callable[[], World], max_crashes: int, check: Callable[[World
 
 
 class MemoryFiles:
-    """`leash.spark.files.Files`, in memory. Chunk files are private to their attempt: no step."""
+    """`leash.spark.staging.files.Files`, in memory. Chunk files are private to their attempt: no step."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -221,7 +222,9 @@ class Lot:
         self.bodies = [body for body, _ in messages]
         self.redelivered = [flag for _, flag in messages]
         self.exchanges = self.routing_keys = [""] * len(messages)
-        self.properties = [b"\x00\x00"] * len(messages)
+        self.properties = [
+            encode_properties(Properties(message_id=body[:20].decode())) for body, _ in messages
+        ]
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -247,6 +250,7 @@ class MemoryQueue:
 
 class MemoryTaker:
     ended = "filled"
+    left_behind = None
 
     def __init__(self, world: World, queue: MemoryQueue, owner: str) -> None:
         self._world, self._queue, self._owner = world, queue, owner

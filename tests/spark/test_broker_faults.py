@@ -108,7 +108,7 @@ def _declare_for_good(uri: str) -> None:
 
 
 def _until_planned(query: Query) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not wait_plan(query, 1.0):
         assert time.monotonic() < deadline
 

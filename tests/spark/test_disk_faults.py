@@ -6,15 +6,12 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from leash.amqp import Outgoing, Publisher, connect
-from leash.spark.fence import Fenced
-from leash.spark.seals import StagingError
-from leash.spark.takeover import StagingMismatch
+from leash.errors import Fenced, StagingError, StagingMismatch
 
 from .harness import (
     KINDS,
@@ -90,7 +87,7 @@ def test_a_disk_that_fills_up_while_staging_acks_nothing(
     query = Query(options(uri, staging))
     assert query.plan()
     with monkeypatch.context() as patch:
-        patch.setattr("leash.spark.chunks.ChunkWriter.finish", _full)
+        patch.setattr("leash.spark.staging.chunks.ChunkWriter.finish", _full)
         with pytest.raises(StagingError, match=r"No space left.*given back"):
             query.read()
     assert ready(uri, expect=200) == 200
@@ -99,17 +96,6 @@ def test_a_disk_that_fills_up_while_staging_acks_nothing(
 
 def _full(_: object) -> str:
     raise OSError(28, "No space left on device")
-
-
-@pytest.fixture
-def disk(staging: Path) -> Iterator[Path]:
-    """A real disk of 4 MB under the staging folder; only root may mount one."""
-    staging.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "leash-test", str(staging)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("this user may not mount a disk; the simulated faults above run everywhere")
-    yield staging
-    subprocess.run(["umount", "--lazy", str(staging)], check=True)
 
 
 @KINDS

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import Popen
 
 import pytest
+
+from tests.consumer.kit import until
 
 from . import app
 from .harness import declare, options, publish, ready
@@ -27,6 +28,7 @@ def _offsets(folder: Path) -> int:
     return len(list((folder / "checkpoint" / "offsets").glob("[0-9]*")))
 
 
+@pytest.mark.spark
 def test_a_driver_killed_and_restarted_on_a_cluster_with_other_options_loses_and_repeats_nothing(
     uri: str, tmp_path: Path, programs: list[Popen[bytes]]
 ) -> None:
@@ -35,15 +37,12 @@ def test_a_driver_killed_and_restarted_on_a_cluster_with_other_options_loses_and
     given = options(uri, tmp_path / "staging", maxRecordsPerTrigger=100, maxRecordsPerPartition=30)
     program = app.start(given, tmp_path)
     programs.append(program)
-    deadline = time.monotonic() + 120
-    while _offsets(tmp_path) < 4:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: _offsets(tmp_path) >= 4, 300)
     app.kill(program)
     given |= {"maxRecordsPerTrigger": "100000", "maxRecordsPerPartition": "1000"}
     last = app.start(given, tmp_path, available_now=True, master="local-cluster[2,1,1024]")
     programs.append(last)
-    assert last.wait(180) == 0
+    assert last.wait(400) == 0
     everything, plain = committed_rows(tmp_path / "out")
     assert sorted(set(everything)) == sent
     assert len(plain) == len(set(plain))

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leash.amqp import Outgoing, Properties, Publisher, connect
+from leash.amqp import Outgoing, Properties, Publisher, connect, topology
+from leash.broker import Broker
 from leash.errors import ConfigError, TopologyError
-from leash.partitions import Partitions, control, memory
+from leash.partitions import Partitions, gates, layout_store
 from leash.spark.settings import sink_settings, source_settings
 from tests.consumer.kit import until
 from tests.partitions.helpers import publish, random_keys, weights
@@ -77,15 +78,15 @@ def test_a_split_ends_at_a_gate_and_the_queue_waits_for_a_later_batch(uri: str, 
     Partitions("orders", {"old": 1, "new": 1}, slots=2).declare(uri)
     query = Query(given(uri, tmp_path))
     with connect(uri) as connection, Publisher(connection) as publisher:
-        publisher.publish([Outgoing(b"1", "", "old"), control.marker("orders", 1, "old")])
-        publisher.publish([Outgoing(b"2", "", "new"), control.gate("orders", 1, ("old",), "new")])
+        publisher.publish([Outgoing(b"1", "", "old"), gates.marker("orders", 1, "old")])
+        publisher.publish([Outgoing(b"2", "", "new"), gates.gate("orders", 1, ("old",), "new")])
         publisher.publish([Outgoing(b"3", "", "new")])
         assert wait_plan(query)
         new = [part for part in query.partitions() if part.split.queue == "new"]
         old = [part for part in query.partitions() if part.split.queue == "old"]
         assert numbers(query.read(old)) == [1]  # passes the marker, but for this batch that does not count
         assert numbers(query.read(new)) == [2]
-        assert (1, "old") in memory.recall(connection, "orders").passed
+        assert (1, "old") in layout_store.recall(connection, "orders").passed
     assert ready(uri, "new", expect=2) == 2
     assert wait_plan(query)
     assert numbers(query.read()) == [3]
@@ -96,11 +97,11 @@ def test_a_queue_behind_a_closed_gate_is_not_read_again_and_again(uri: str, tmp_
     Partitions("orders", {"old": 1, "new": 1}, slots=2).declare(uri)
     query = Query(given(uri, tmp_path))
     with connect(uri) as connection, Publisher(connection) as publisher:
-        publisher.publish([control.gate("orders", 1, ("old",), "new"), Outgoing(b"1", "", "new")])
+        publisher.publish([gates.gate("orders", 1, ("old",), "new"), Outgoing(b"1", "", "new")])
         assert wait_plan(query)
         assert query.read() == []
         assert not wait_plan(query, 0.5)
-        memory.passed(publisher, "orders", 1, "old")
+        layout_store.passed(publisher, "orders", 1, "old")
     assert wait_plan(query)
     assert numbers(query.read()) == [1]
 
@@ -114,15 +115,43 @@ def test_a_marker_is_passed_only_when_its_split_is_sealed(
     Partitions("orders", {"old": 1, "new": 1}, slots=2).declare(uri)
     query = Query(given(uri, tmp_path))
     with connect(uri) as connection, Publisher(connection) as publisher:
-        publisher.publish([Outgoing(b"1", "", "old"), control.marker("orders", 1, "old")])
+        publisher.publish([Outgoing(b"1", "", "old"), gates.marker("orders", 1, "old")])
         assert wait_plan(query)
         with monkeypatch.context() as broken:
-            broken.setattr("leash.spark.seals.place_seal", fail)
+            broken.setattr("leash.spark.staging.seals.place_seal", fail)
             with pytest.raises(OSError, match="no seal today"):
                 query.read()
-        assert memory.recall(connection, "orders").passed == {}
+        assert layout_store.recall(connection, "orders").passed == {}
         assert numbers(query.read()) == [1]
-        assert (1, "old") in memory.recall(connection, "orders").passed
+        assert (1, "old") in layout_store.recall(connection, "orders").passed
+
+
+@pytest.mark.spark
+def test_a_marker_that_an_alarm_keeps_from_being_passed_leaves_nobody_behind_and_is_passed_later(
+    broker: Broker, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leash.spark.task.partitioned._TIMEOUT", 1.0)
+    Partitions("orders", {"old": 1, "new": 1}, slots=2).declare(uri)
+    query = Query(given(uri, tmp_path))
+    with connect(uri) as connection, Publisher(connection) as publisher:
+        publisher.publish([Outgoing(b"1", "", "old"), gates.marker("orders", 1, "old")])
+        publisher.publish([Outgoing(b"2", "", "old")])
+    assert wait_plan(query)
+    broker.ctl("set_vm_memory_high_watermark", "0.000001")
+    try:
+        rows = query.read()
+        assert numbers(rows) == [1, 2]
+        with connect(uri) as connection, connection.channel() as channel:
+            until(lambda: topology.state(channel, "old").consumers == 0, 60)
+            assert layout_store.recall(connection, "orders").passed == {}
+    finally:
+        broker.ctl("set_vm_memory_high_watermark", "0.4")
+    assert ready(uri, "old", expect=2) == 2  # the marker and what came after it; what came before is acked
+    assert wait_plan(query, 10)
+    again = query.read()
+    assert [(int(row["value"]), row["redelivered"]) for row in again] == [(2, True)]
+    with connect(uri) as connection:
+        assert (1, "old") in layout_store.recall(connection, "orders").passed
 
 
 def test_through_two_resizes_and_two_kills_every_key_stays_in_order(uri: str, tmp_path: Path) -> None:
@@ -205,6 +234,6 @@ def test_spark_itself_publishes_to_partitions_and_reads_them_back(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     found = {row["number"]: row["queue"] for row in spark.table("partitioned").collect()}
     assert [found[i] for i in range(500)] == list(layout.route_many(keys))

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leash.spark import settings
+from leash.spark.driver.dedup import DURABLE_AFTER, remember
+from leash.spark.driver.planner import Planner, Targets, cut
 from leash.spark.offsets import Seen
-from leash.spark.plan import Planner, Targets, cut
-from leash.spark.remember import DURABLE_AFTER, remember
-from leash.spark.seals import Seal
-from leash.spark.units import SECOND
+from leash.spark.staging.seals import Seal
+from leash.units import SECOND
 
 
 def options(queues: str = "gold:10,free:1", **more: object) -> settings.SourceSettings:

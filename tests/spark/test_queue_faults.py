@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from leash.amqp import connect
-from leash.errors import ConfigError
-from leash.spark.guard import QueueMissing
+from leash.errors import ConfigError, QueueMissing
 
 from . import victim
 from .harness import (
@@ -19,6 +19,7 @@ from .harness import (
     options,
     publish,
     until,
+    values,
     wait_plan,
 )
 
@@ -90,7 +91,7 @@ def test_ordered_is_refused_while_somebody_else_consumes(
     uri: str, staging: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(uri)
-    monkeypatch.setattr("leash.spark.guard._OTHERS_LEAVE", 0.2)
+    monkeypatch.setattr("leash.spark.driver.checks._OTHERS_LEAVE", 0.2)
     with connect(uri) as link, link.channel() as channel:
         channel.consume("q")
         with pytest.raises(ConfigError, match="1 other consumers"):
@@ -107,11 +108,64 @@ def test_a_competitor_is_warned_about_once(uri: str, staging: Path, caplog: pyte
     assert caplog.text.count("other consumers") == 1
 
 
-def test_a_delivery_limit_without_a_dead_letter_exchange_is_warned_about(
+def test_a_low_delivery_limit_without_a_dead_letter_exchange_is_warned_about(
     uri: str, staging: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     declare(uri, kind="quorum", delivery_limit=3)
+    declare(uri, "none", kind="quorum", delivery_limit=0)
     declare(uri, "safe", kind="quorum", delivery_limit=3, dead_letter_exchange="dead")
-    Query(options(uri, staging, queues="q,safe")).plan()
-    assert "'q' has a delivery limit of 3" in caplog.text
+    declare(uri, "usual", kind="quorum")
+    Query(options(uri, staging, queues="q,none,safe,usual")).plan()
+    assert (
+        "queue='q' reason='has a delivery limit of 3 and no dead-letter exchange: messages are rescued"
+        in caplog.text
+    )
+    assert "queue='none' reason='has a delivery limit of 0" in caplog.text
+    assert "drops them the first time that a task fails" in caplog.text
     assert "'safe'" not in caplog.text
+    assert "'usual'" not in caplog.text
+
+
+def test_a_user_who_cannot_rescue_messages_is_warned(
+    uri: str, staging: Path, caplog: pytest.LogCaptureFixture, as_user: Callable[..., str]
+) -> None:
+    declare(uri, kind="quorum", delivery_limit=20)
+    sent = publish(uri, 10)
+    query = Query(options(as_user(write="^$"), staging))
+    assert query.plan()
+    assert "has a delivery limit of 20 and no dead-letter exchange: this user may not" in caplog.text
+    assert "Grant write for 'amq.default'" in caplog.text
+    victim.die_often(query.given, query.partitions()[0], "before-seal", 12)
+    assert sorted(values(query.read())) == sent  # what cannot be rescued is read all the same
+    assert "event=cannot_rescue" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("grants", "says"),
+    [
+        ({"configure": "^$"}, "'q' cannot be inspected.*grant this user the configure permission"),
+        ({"configure": "^(?!leash.lock)"}, r"needs 'leash\.lock\.q' beside it: grant this user configure"),
+        ({"configure": "^(?!leash.limbo)"}, r"needs 'leash\.limbo\.q' beside it: grant this user configure"),
+        ({"write": "^leash"}, "grant this user write for 'amq.default'"),
+    ],
+)
+def test_ordered_names_the_grant_that_is_missing(
+    uri: str, staging: Path, as_user: Callable[..., str], grants: dict[str, str], says: str
+) -> None:
+    declare(uri, kind="quorum", single_active_consumer=True)
+    with pytest.raises(ConfigError, match=says):
+        Query(options(as_user(**grants), staging, ordered="true")).plan()
+
+
+def test_a_user_with_the_grants_that_ordered_names_can_read(
+    uri: str, staging: Path, as_user: Callable[..., str]
+) -> None:
+    declare(uri, kind="quorum", single_active_consumer=True)
+    sent = publish(uri, 20)
+    user = as_user(
+        configure="^(q|leash[.].*)$", write="^(amq[.]default|leash[.].*)$", read="^(q|leash[.].*)$"
+    )
+    query = Query(options(user, staging, ordered="true"))
+    assert query.plan()
+    victim.die_often(query.given, query.partitions()[0], "before-seal", 12)
+    assert values(query.read() + query.drain()) == sent

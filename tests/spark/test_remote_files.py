@@ -11,11 +11,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from leash.errors import ConfigError
-from leash.spark import files, run, seals
-from leash.spark.chunks import ChunkWriter, read_chunks
-from leash.spark.fence import Fence, read_fence
 from leash.spark.offsets import Plan
-from leash.spark.seals import Seal
+from leash.spark.staging import cleanup, files, seals
+from leash.spark.staging.chunks import ChunkWriter, read_chunks
+from leash.spark.staging.fence import Fence, read_fence
+from leash.spark.staging.seals import Seal
 
 from .model import Lot
 
@@ -54,7 +54,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> files.Files:
 
 
 def test_an_object_store_keeps_seals_chunks_and_fences(store: files.Files) -> None:
-    run.begin(store, "r")
+    cleanup.begin(store, "r")
     assert read_fence(store, "r") == Fence(0)
     writer = ChunkWriter(store, "r/00000001-a/00000-x.chunk")
     messages = [(b"%04d" % i + b"x" * 500, False) for i in range(500)]
@@ -67,10 +67,10 @@ def test_an_object_store_keeps_seals_chunks_and_fences(store: files.Files) -> No
     assert [body for batch in batches for body in batch.column("body").to_pylist()] == [
         body for body, _ in messages
     ]
-    assert run.batches(store, "r") == [(1, "r/00000001-a")]
+    assert cleanup.batches(store, "r") == [(1, "r/00000001-a")]
     assert store.read("r/nothing") is None
     assert store.names("nothing") == []
-    run.commit(store, Plan("r", 2, "b"))
+    cleanup.commit(store, Plan("r", 2, "b"))
     assert store.names("r") == ["fence.json"]
     store.delete("r/nothing")
     store.delete_folder("nothing")

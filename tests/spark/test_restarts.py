@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from leash.spark.takeover import StagingMismatch
+from leash.errors import StagingMismatch
+from leash.spark.staging import owner
 
 from .harness import (
     Query,
+    Row,
     abandon,
     declare,
     options,
@@ -104,6 +108,81 @@ def test_staged_messages_of_a_deleted_checkpoint_are_decided_on(uri: str, stagin
         wait_plan(fresh)
         fresh.read()
     assert os.listdir(staging) == [fresh.last.run]
+
+
+@pytest.mark.parametrize("deduplication", ["none", "messageId"])
+@pytest.mark.parametrize("choice", ["adopt", "discard"])
+def test_other_queues_staged_messages_outlive_the_decision_on_one(
+    uri: str, staging: Path, choice: str, deduplication: str
+) -> None:
+    """First one source takes over its queue, to the end; then another one its own."""
+    declare(uri, "q", "other")
+    sent = {"q": publish(uri, 10, "q"), "other": publish(uri, 20, "other", size=8000)}
+    dead = Query(options(uri, staging, queues="q,other", deduplication=deduplication))
+    assert dead.batch()
+    abandon(staging, dead)
+    first = Query(options(uri, staging, orphanedStaging=choice, deduplication=deduplication))
+    rows = settle_in(uri, first, "q")
+    assert values(rows)[:10] == (sent["q"] if choice == "adopt" else rows_of(3)[:10])
+    assert dead.last.run in os.listdir(staging)
+    first.reader.stop()
+    second = Query(options(uri, staging, queue="other", orphanedStaging="adopt", deduplication=deduplication))
+    assert values(settle_in(uri, second, "other"))[:20] == sent["other"]
+    if deduplication == "none":
+        assert sorted(os.listdir(staging)) == sorted([first.last.run, second.last.run])
+
+
+def settle_in(uri: str, query: Query, queue: str) -> list[Row]:
+    """Batches until what was adopted is committed, and forgotten unless it is remembered."""
+    rows: list[Row] = []
+    for _ in range(4):
+        publish(uri, 3, queue)
+        assert wait_plan(query)
+        rows += query.read()
+    return rows
+
+
+def rows_of(count: int) -> list[bytes]:
+    """What four times publishing that many gives."""
+    return [b"%06d" % number for number in range(count)] * 4
+
+
+@pytest.mark.parametrize("choice", ["fail", "adopt", "discard"])
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_driver_out_of_sight_is_waited_for(
+    uri: str, staging: Path, choice: str, lives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container, say, that came up again under another name just after its checkpoint was deleted."""
+    declare(uri)
+    sent = publish(uri, 10)
+    query = Query(options(uri, staging))
+    assert query.batch()
+    query.reader.stop()
+    file = staging / query.last.run / "owner.json"
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps(told | {"host": "pod-1", "place": "elsewhere"}))
+    looks = 0
+
+    def sleep(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if lives and looks == 3:
+            file.write_text(json.dumps(told | {"host": "pod-1", "place": "elsewhere", "at": 1}))
+
+    clock = lambda: owner.SILENT * looks / 5  # noqa: E731
+    patient = functools.partial(owner.silent, clock=clock, sleep=sleep)
+    monkeypatch.setattr(owner, "silent", patient)
+    fresh = Query(options(uri, staging, orphanedStaging=choice))
+    if lives:
+        publish(uri, 3, first=10)
+        assert len(fresh.batch() or []) == 3
+        assert looks == 3
+    elif choice == "fail":
+        with pytest.raises(StagingMismatch, match="10 staged messages"):
+            fresh.plan()
+    else:
+        assert values(fresh.batch() or []) == (sent if choice == "adopt" else [])
+        assert looks == 5
 
 
 def test_a_run_whose_driver_lives_is_not_an_orphan(uri: str, staging: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import socket
 import threading
 from pathlib import Path
 
@@ -11,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash.errors import ConfigError
-from leash.spark import chunks, fence, files, run, seals
-from leash.spark.chunks import ChunkWriter, read_chunks
-from leash.spark.files import LocalFiles
-from leash.spark.offsets import OffsetError, Plan, Seen, Split, first_plan, splits_between, splits_of
-from leash.spark.seals import Chunk, Seal, StagingError
+from leash.errors import ConfigError, Fenced, OffsetError, StagingError
+from leash.spark.driver import settling
+from leash.spark.offsets import Plan, Seen, Split, first_plan, splits_between, splits_of
+from leash.spark.staging import chunks, cleanup, fence, files, owner, seals
+from leash.spark.staging.chunks import ChunkWriter, read_chunks
+from leash.spark.staging.files import LocalFiles
+from leash.spark.staging.seals import Chunk, Seal
 
 from .model import Lot
 
@@ -126,7 +129,7 @@ def test_big_splits_come_back_byte_for_byte(disk: LocalFiles, size: int) -> None
 def test_a_routing_key_that_is_not_utf8_does_not_stop_the_source(disk: LocalFiles) -> None:
     lot = Lot([(b"one", False)])
     lot.routing_keys = [b"caf\xe9".decode("utf-8", "surrogateescape")]
-    assert chunks.raw_batch(lot).column("routing_key").to_pylist() == ["caf?"]
+    assert chunks.raw_batch(lot).column("routing_key").to_pylist() == ["caf\\xe9"]
 
 
 @pytest.mark.parametrize("damage", ["missing", "flipped", "cut"])
@@ -158,30 +161,30 @@ def test_a_chunk_file_that_cannot_be_opened_fails_before_anything_is_taken(tmp_p
 
 def test_the_fence_lets_only_open_batches_through(disk: LocalFiles) -> None:
     split = Split("r", 3, "r/3-a", 0, "q", 1)
-    with pytest.raises(fence.Fenced, match="no fence"):
+    with pytest.raises(Fenced, match="no fence"):
         fence.check_fence(disk, split)
-    run.begin(disk, "r")
+    cleanup.begin(disk, "r")
     fence.check_fence(disk, split)
     fence.raise_floor(disk, "r", 2)
     fence.check_fence(disk, split)
     fence.raise_floor(disk, "r", 3)
-    with pytest.raises(fence.Fenced, match="over"):
+    with pytest.raises(Fenced, match="over"):
         fence.check_fence(disk, split)
     fence.raise_floor(disk, "r", 1)
     assert fence.read_fence(disk, "r") == fence.Fence(3)
 
 
 def test_a_closed_run_keeps_its_floor_and_lets_nobody_through(disk: LocalFiles) -> None:
-    run.begin(disk, "r")
+    cleanup.begin(disk, "r")
     fence.raise_floor(disk, "r", 2)
     fence.close_run(disk, "r")
     assert fence.read_fence(disk, "r") == fence.Fence(2, closed=True)
-    with pytest.raises(fence.Fenced):
+    with pytest.raises(Fenced):
         fence.check_fence(disk, Split("r", 9, "r/9-a", 0, "q", 1))
 
 
 def test_commit_raises_the_floor_before_it_deletes_and_keeps_the_last_batch(disk: LocalFiles) -> None:
-    run.begin(disk, "r")
+    cleanup.begin(disk, "r")
     plans = [Plan("r", seq, "n", ("q",), ((0, 1),)) for seq in (1, 2, 3)]
     for plan in plans:
         seals.place_seal(disk, f"{plan.folder}/00000.seal", Seal("x", rows=1))
@@ -196,36 +199,85 @@ def test_commit_raises_the_floor_before_it_deletes_and_keeps_the_last_batch(disk
             order.append("delete")
             super().delete_folder(path)
 
-    run.commit(Watched(disk._root), plans[1])
+    cleanup.commit(Watched(disk._root), plans[1])
     assert order == ["floor", "delete"]
-    assert [seq for seq, _ in run.batches(disk, "r")] == [2, 3]
-    run.commit(Watched(disk._root), plans[1])
+    assert [seq for seq, _ in cleanup.batches(disk, "r")] == [2, 3]
+    cleanup.commit(Watched(disk._root), plans[1])
 
 
 def test_a_remembered_batch_keeps_its_seals_and_loses_its_rows(disk: LocalFiles) -> None:
-    run.begin(disk, "r")
+    cleanup.begin(disk, "r")
     disk.create("r/00000001-a/00000.seal", Seal("x", rows=1).encode())
     disk.create("r/00000001-a/00000-x.chunk", b"rows")
-    run.commit(disk, Plan("r", 2, "b", seen=(Seen("r/00000001-a", 0, 1),)))
+    cleanup.commit(disk, Plan("r", 2, "b", seen=(Seen("r/00000001-a", 0, 1),)))
     assert disk.names("r/00000001-a") == ["00000.seal"]
+
+
+def test_what_was_read_from_another_run_goes_and_the_rest_of_it_stays(disk: LocalFiles) -> None:
+    fence.write_fence(disk, "old", fence.Fence(0, closed=True))
+    paths = [f"old/00000001-a/0000{n}.seal" for n in range(3)]
+    for number, path in enumerate(paths):
+        disk.create(path, Seal("x", f"q{number}", rows=1, file=f"{number}.chunk", ids=b"0" * 16).encode())
+        disk.create(f"old/00000001-a/{number}.chunk", b"rows")
+    cleanup.use_up(disk, paths[:2], remembered=paths[1:2])
+    assert disk.names("old/00000001-a") == ["00001.seal", "00002.seal", "2.chunk"]
+    assert [seal.rows for _, seal in cleanup.sealed_beyond(disk, "old", 0)] == [1]
+    assert seals.hashes_of(seals.seals_in(disk, paths[1])) == {b"0" * 16}
+    cleanup.use_up(disk, paths[2:])
+    assert disk.names("old/00000001-a") == ["00001.seal"]
+    cleanup.use_up(disk, paths[1:2])
+    assert disk.names("") == []
 
 
 def test_settling_closes_what_nobody_read(disk: LocalFiles) -> None:
     plan = Plan("r", 1, "a", ("q",), ((0, 5), (0, 5)))
     seals.place_seal(disk, splits_of(plan)[0].seal_path, Seal("x", rows=4))
-    settled = run.settle(disk, plan)
+    settled = settling.settle(disk, plan)
     assert [(seal.rows, seal.void) for seal in settled.seals] == [(4, False), (0, True)]
     assert seals.place_seal(disk, splits_of(plan)[1].seal_path, Seal("late", rows=5)).void
 
 
-def test_a_run_counts_as_owned_while_its_process_lives(disk: LocalFiles) -> None:
-    run.claim(disk, "r")
-    assert run.owner_alive(disk, "r", now=0)
-    owner = disk.read("r/owner.json")
-    assert owner is not None
-    disk.replace("r/owner.json", owner.replace(b'"born": "', b'"born": "1'))
-    assert not run.owner_alive(disk, "r", now=0)
-    assert not run.owner_alive(disk, "nobody", now=0)
+def test_a_run_counts_as_owned_while_its_process_lives(
+    disk: LocalFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.claim(disk, "r")
+    assert owner.alive(disk, "r")
+    monkeypatch.setattr(socket, "gethostname", lambda: "renamed")
+    assert owner.alive(disk, "r")
+    change_owner(disk, born="1")
+    assert owner.alive(disk, "r") is False
+    assert owner.alive(disk, "nobody") is False
+
+
+@pytest.mark.parametrize("place", [None, "", "another machine"])
+def test_an_owner_out_of_sight_lives_while_it_gives_signs_of_life(
+    disk: LocalFiles, place: str | None
+) -> None:
+    """None: an owner file of an earlier version."""
+    owner.claim(disk, "r")
+    owner.claim(disk, "silent")
+    change_owner(disk, place=place)
+    assert owner.alive(disk, "r") is None
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        if now == 30:  # as seldom as earlier versions did; its own clock stands still
+            change_owner(disk, beat=1)
+
+    assert owner.silent(disk, ["r", "silent"], lambda: now, sleep) == {"silent"}
+    assert now == owner.SILENT
+    now = 0.0
+    change_owner(disk, beat=2)
+    assert owner.silent(disk, ["r"], lambda: now, sleep) == set()
+    assert now == 30
+
+
+def change_owner(disk: LocalFiles, **fields: object) -> None:
+    told = json.loads(disk.read("r/owner.json") or b"") | fields
+    told = {name: value for name, value in told.items() if value is not None}
+    disk.replace("r/owner.json", json.dumps(told).encode())
 
 
 def test_offsets_survive_json_and_must_follow_each_other() -> None:

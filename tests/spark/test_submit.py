@@ -21,6 +21,7 @@ writer.trigger(availableNow=True).start("{folder}/out").awaitTermination()
 """
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("tool", ["spark-submit", pytest.param("pyspark", marks=pytest.mark.soak)])
 def test_the_source_is_found_by_its_name_alone(uri: str, tmp_path: Path, tool: str) -> None:
     declare(uri)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leash.spark.fence import Fenced
+from leash.errors import Fenced
 
 from . import victim
 from .harness import (
@@ -164,6 +164,30 @@ def test_a_zombie_that_seals_after_its_batch_is_over_takes_nothing(uri: str, sta
     assert not flag.with_name("go.rows").exists()
     rows += query.drain()
     assert sorted(values(rows)) == sent
+
+
+@KINDS
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_zombie_whose_seal_others_have_read_repeats_nothing_with_deduplication(
+    uri: str, staging: Path, kind: str, batches: int
+) -> None:
+    declare(uri, kind=kind)
+    sent = publish(uri, 200)
+    query = Query(options(uri, staging, maxRecordsPerTrigger=50, deduplication="messageId"))
+    assert query.plan()
+    flag = staging.parent / "go"
+    zombie = victim.start(query.given, query.partitions()[0], "after-seal wait", flag)
+    until(flag.with_name("go.there"))
+    rows = query.read()  # what the zombie has sealed, and not acked
+    for _ in range(batches):
+        assert wait_plan(query, 10)
+        rows += query.read()
+    flag.touch()
+    zombie.wait(60)
+    for _ in range(2):
+        rows += query.drain()
+    assert sorted(values(rows)) == sent
+    assert ready(uri, expect=0) == 0
 
 
 def test_an_action_on_an_old_batchs_dataframe_consumes_nothing(uri: str, staging: Path) -> None:

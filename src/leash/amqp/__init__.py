@@ -2,7 +2,15 @@
 
 from leash.amqp.channel import Channel
 from leash.amqp.connection import Connection, connect
-from leash.amqp.properties import Properties, decode_properties, encode_properties, with_headers
+from leash.amqp.properties import (
+    Properties,
+    decode_properties,
+    encode_properties,
+    read_header,
+    read_property,
+    salvage_properties,
+    with_headers,
+)
 from leash.amqp.publish import Publisher
 from leash.amqp.topology import QueueState
 from leash.amqp.uri import Uri, redact
@@ -20,6 +28,9 @@ __all__ = [
     "connect",
     "decode_properties",
     "encode_properties",
+    "read_header",
+    "read_property",
     "redact",
+    "salvage_properties",
     "with_headers",
 ]

@@ -5,11 +5,13 @@ Replies are matched by method, not by order: after `cancel, qos, consume` in one
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("leash.amqp")
 
 REPLY_TIMEOUT = 60.0  # heartbeats end a dead connection long before; this ends a broker that forgot us
+_SILENCE = 1024  # bytes: fewer in such a time are heartbeats, and no messages that an answer waits behind
 
 _tags = itertools.count(1)
 _Consume, _Get = wire.unchecked(commands.Basic.Consume), wire.unchecked(commands.Basic.Get)
@@ -39,6 +42,38 @@ class _Consumer:
     ) -> None:
         self.deliver = deliver
         self.on_cancel = on_cancel
+
+
+class Reply:
+    """A reply that is on its way."""
+
+    def __init__(self, channel: Channel, request: str, answer: queue.SimpleQueue[Any]) -> None:
+        self._channel = channel
+        self._request = request
+        self._answer = answer
+        self._got: Any = None
+
+    def here(self, timeout: float = 0.0) -> bool:
+        """Whether it has come, after that time at the latest. If not, it may come later."""
+        if self._got is None:
+            with contextlib.suppress(queue.Empty):
+                self._got = self._answer.get(timeout=timeout) if timeout > 0 else self._answer.get_nowait()
+        return self._got is not None
+
+    def __call__(self, timeout: float, patient: bool = False) -> Any:
+        """Wait for it, and if `patient`, for longer while other things come. Raises what it says, or
+        ReplyTimeout, and then the channel is of no use any more.
+        """
+        while not self.here():
+            connection = self._channel.connection
+            heard = connection.received
+            if not self.here(timeout) and (not patient or connection.received - heard <= _SILENCE):
+                error = ReplyTimeout(f"{connection.where}: no answer to {self._request} in {timeout:g} s")
+                self._channel.lost(error)  # a late answer would be taken for that to the next request
+                raise error
+        if isinstance(self._got, AmqpError):
+            raise _again(self._got) from self._got
+        return self._got
 
 
 class Channel:
@@ -85,9 +120,10 @@ class Channel:
         if self.closed:
             return
         # A broker under an alarm reads nothing from a connection that published, so it cannot answer.
-        patience = REPLY_TIMEOUT if self.connection.blocked is None else 1.0
+        awake = self.connection.blocked is None
         try:
-            self.call(commands.Channel.Close(200, "bye", 0, 0), commands.Channel.CloseOk, timeout=patience)
+            answer = self.ask(commands.Channel.Close(200, "bye", 0, 0), commands.Channel.CloseOk)
+            answer(REPLY_TIMEOUT if awake else 1.0, patient=awake)
         except (ConnectionLost, ReplyTimeout):
             return  # its number stays taken: whether the broker closed it is unknown
         except ChannelError:
@@ -144,10 +180,6 @@ class Channel:
         self.call(commands.Basic.Cancel(tag, False), commands.Basic.CancelOk)
         self._consumers.pop(tag, None)
 
-    def forget_consumer(self, tag: str) -> None:
-        """For one that was cancelled without waiting, once all that was sent to it is here."""
-        self._consumers.pop(tag, None)
-
     def deliveries(self, timeout: float | None = None) -> wire.Deliveries | None:
         """The next batch for consumers without a `deliver`; None if nothing came in time."""
         try:
@@ -183,10 +215,30 @@ class Channel:
         self.connection.write(data, deadline)
 
     def call(self, request: Method, *replies: type[Method], timeout: float = REPLY_TIMEOUT) -> Any:
-        """Send a method and wait for one of its replies."""
-        return self.ask(request, *replies)(timeout)
+        """Send a method and wait for one of its replies: so long, or longer while other things come."""
+        return self.ask(request, *replies)(timeout, patient=True)
 
-    def ask(self, request: Method, *replies: type[Method]) -> Callable[[float], Any]:
+    def mark(self) -> Callable[[], bool]:
+        """Ask for a round trip; what this returns says whether the answer is here.
+
+        If so, everything that the broker had sent on this channel before has been handed over. The prefetch
+        count of consumers to come is 1 afterwards.
+        """
+        reply = self.ask(commands.Basic.Qos(0, 1, False), commands.Basic.QosOk)
+        heard, since = self.connection.received, time.monotonic()
+
+        def here() -> bool:
+            nonlocal heard, since
+            if self.connection.received - heard > _SILENCE:
+                heard, since = self.connection.received, time.monotonic()
+            if not reply.here() and time.monotonic() - since <= REPLY_TIMEOUT:
+                return False
+            reply(0)
+            return True
+
+        return here
+
+    def ask(self, request: Method, *replies: type[Method]) -> Reply:
         """Send a method; call what this returns to wait for its reply. So several can be on their way."""
         if self.connection.in_reader:
             raise RuntimeError(f"{request.name} would wait for the thread that calls it")
@@ -202,19 +254,7 @@ class Channel:
             except BaseException:
                 self._forget(waiting)
                 raise
-
-        def reply(timeout: float) -> Any:
-            try:
-                got = answer.get(timeout=timeout)
-            except queue.Empty:
-                error = ReplyTimeout(f"{self.connection.where}: no answer to {request.name} in {timeout:g} s")
-                self.lost(error)  # a late answer would be taken for that to the next request
-                raise error from None
-            if isinstance(got, AmqpError):
-                raise _again(got) from got
-            return got
-
-        return reply
+        return Reply(self, request.name, answer)
 
     def _forget(self, waiting: tuple[tuple[type[Method], ...], queue.SimpleQueue[Any]]) -> None:
         with self._lock:
@@ -259,6 +299,8 @@ class Channel:
                         self._waiting.remove(waiting)
                         break
                 else:
+                    if isinstance(method, commands.Basic.CancelOk):  # all that was sent to it is here
+                        self._consumers.pop(method.consumer_tag or "", None)
                     return
             waiting[1].put(method if isinstance(event, wire.MethodEvent) else event)
 

@@ -1,4 +1,4 @@
-"""A connection: handshake, reader thread, heartbeats, and the channels on it.
+"""A connection: getting one, its reader thread, heartbeats, and the channels on it.
 
 The law: one thread of our own reads, always. So heartbeats are answered and deliveries taken in while the
 user's code sleeps or computes. (A C call that keeps the interpreter's lock stops every thread, this one too.)
@@ -17,36 +17,14 @@ from typing import Any, Self
 from pamqp import commands
 from pamqp.base import Frame as Method
 
-import leash
 from leash.amqp import wire
 from leash.amqp.channel import Channel
+from leash.amqp.handshake import Handshake
 from leash.amqp.transport import READ, Transport, open_transport, tls_context
 from leash.amqp.uri import Uri, parse
-from leash.errors import (
-    AmqpError,
-    AuthenticationError,
-    ConnectError,
-    ConnectionLost,
-    HostUnreachable,
-    ProtocolError,
-    TlsRequired,
-    VirtualHostError,
-)
+from leash.errors import AmqpError, AuthenticationError, ConnectError, ConnectionLost, VirtualHostError
 
 log = logging.getLogger("leash.amqp")
-
-_CAPABILITIES = dict.fromkeys(
-    [
-        "authentication_failure_close",
-        "basic.nack",
-        "connection.blocked",
-        "consumer_cancel_notify",
-        "exchange_exchange_bindings",
-        "publisher_confirms",
-    ],
-    True,
-)
-
 
 # RabbitMQ flushes a stream of messages in small pieces. A rest after each lets the next read take more at
 # once, which costs both sides less: half the CPU here. It is as long as a fast broker takes to send what came
@@ -56,58 +34,78 @@ _REST_EACH, _REST_LEAST, _REST_MOST = 0.00002, 0.0002, 0.002
 
 
 def connect(
-    uri: str | Uri, *, name: str = "", heartbeat: int | None = None, timeout: float | None = None
+    uri: str | Uri,
+    *,
+    name: str = "",
+    heartbeat: int | None = None,
+    timeout: float | None = None,
+    avoid: str = "",
 ) -> Connection:
-    """Connect to the first host that answers. `name` shows in the management UI."""
+    """Connect to the first host that lets us in. `name` shows in the management UI.
+
+    Each host has `timeout` seconds, from the first packet to the open virtual host. One that is down,
+    drained, full or not ready is passed over; refused credentials or a missing virtual host end the search,
+    because every node of a cluster would say the same. `avoid` is the `where` of a connection that was lost:
+    that host is tried last.
+    """
     place = parse(uri)
     limit = place.timeout if timeout is None else timeout
     context = None
     if place.tls:
         context = tls_context(place.cafile, place.certfile, place.keyfile, place.verify)
     failures: list[ConnectError] = []
-    for host, port in place.hosts:
+    for host, port in sorted(place.hosts, key=lambda at: _where(*at) == avoid):
+        deadline = time.monotonic() + limit
         try:
             transport = open_transport(host, port, limit, context, place.server_name)
             try:
-                return Connection(place, transport, f"{host}:{port}", name, heartbeat, limit)
+                return Connection(place, transport, _where(host, port), name, heartbeat, deadline)
             except BaseException:
                 transport.close()
                 raise
         except (AuthenticationError, VirtualHostError):
-            raise  # every node of a cluster would say the same
+            raise
         except ConnectError as error:
             failures.append(error)
     if len(failures) == 1:
         raise failures[0]
-    raise type(failures[-1])("; ".join(str(failure) for failure in failures))
+    kinds = {type(failure) for failure in failures}
+    kind = kinds.pop() if len(kinds) == 1 else ConnectError
+    raise kind("; ".join(str(failure) for failure in failures))
+
+
+def _where(host: str, port: int) -> str:
+    return f"{host}:{port}"
 
 
 class Connection:
     """An open connection. Every method may be called from any thread; `connect` makes one."""
 
     def __init__(
-        self, uri: Uri, transport: Transport, where: str, name: str, heartbeat: int | None, timeout: float
+        self, uri: Uri, transport: Transport, where: str, name: str, heartbeat: int | None, deadline: float
     ) -> None:
         self.uri = uri
         self.where = where
-        self.server: Mapping[str, Any] = {}
-        self.heartbeat = 0
-        self.frame_max = wire.FRAME_MAX
         self.blocked: str | None = None
         """Why the broker takes no messages at the moment, in its own words."""
         self.error: AmqpError | None = None
         self.changed = threading.Condition()
         """Notified when `blocked` or `error` changes."""
+        self.received = 0
+        """How many bytes have come: whoever waits for an answer behind large messages sees that they come."""
         self._transport = transport
-        self._decoder = wire.Decoder()
         self._lock = threading.Lock()
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, Channel] = {}  # from before open is sent until after close-ok has come
+        self._decoder = wire.Decoder(channels=self._channels)
         self._free: list[int] = []
-        self._channel_max = 2047
         self._closing = False
         self._owed: list[tuple[bytes, Channel | None]] = []
         self._last_sent = time.monotonic()
-        _Handshake(self, transport, self._decoder, time.monotonic() + timeout).run(name, heartbeat)
+        agreed = Handshake(uri, transport, self._decoder, where, deadline).run(name, heartbeat)
+        self.server: Mapping[str, Any] = agreed.server
+        self.heartbeat = agreed.heartbeat
+        self.frame_max = agreed.frame_max
+        self._channel_max = agreed.channel_max
         self._reader = threading.Thread(target=self._read, name=f"leash-reader {where}", daemon=True)
         self._reader.start()
 
@@ -138,7 +136,7 @@ class Connection:
     def channel(self) -> Channel:
         """Open a channel."""
         with self._lock:
-            self._check()
+            self.check_open()
             number = heappop(self._free) if self._free else len(self._channels) + 1
             if number > self._channel_max:
                 raise AmqpError(f"all {self._channel_max} channels of this connection are in use")
@@ -169,7 +167,7 @@ class Connection:
 
     def write(self, data: bytes, deadline: float | None = None) -> None:
         """Hand bytes to the socket. TimeoutError after the deadline, and the connection ends with it."""
-        self._check()
+        self.check_open()
         try:
             self._transport.write(data, deadline)
         except TimeoutError:
@@ -187,10 +185,11 @@ class Connection:
     def release(self, channel: Channel) -> None:
         """A channel's number may be used again."""
         with self._lock:
-            if self._channels.pop(channel.number, None) is channel:
+            if self._channels.get(channel.number) is channel:  # not yet another with its number
+                del self._channels[channel.number]
                 heappush(self._free, channel.number)
 
-    def _check(self) -> None:
+    def check_open(self) -> None:
         if self.error is not None:
             raise ConnectionLost(str(self.error)) from self.error
 
@@ -221,7 +220,7 @@ class Connection:
         except OSError as caught:
             error = ConnectionLost(f"{self.where}: connection lost: {caught.strerror or caught}")
         except BaseException as caught:
-            log.exception("the reader of %s failed", self.where)
+            log.exception("event=reader_failed host=%r", self.where)
             error = ConnectionLost(f"{self.where}: the reader failed: {type(caught).__name__}")
         with self.changed:
             self.error = error
@@ -242,6 +241,7 @@ class Connection:
             now = time.monotonic()
             if data:
                 last_heard = now
+                self.received += len(data)
                 count = 0
                 for event in decoder.feed(data):
                     if not self._dispatch(event):
@@ -278,93 +278,10 @@ class Connection:
         if isinstance(method, commands.Connection.Blocked | commands.Connection.Unblocked):
             reason = getattr(method, "reason", None)
             if reason is None:
-                log.warning("%s takes messages again", self.where)
+                log.warning("event=unblocked host=%r", self.where)
             else:
-                log.warning("%s blocks publishers: %s", self.where, reason)
+                log.warning("event=blocked host=%r reason=%r", self.where, f"blocks publishers: {reason}")
             with self.changed:
                 self.blocked = reason
                 self.changed.notify_all()
         return True
-
-
-class _Handshake:
-    """From the protocol header to open-ok, before the reader's thread exists."""
-
-    def __init__(
-        self, connection: Connection, transport: Transport, decoder: wire.Decoder, deadline: float
-    ) -> None:
-        self._connection = connection
-        self._transport = transport
-        self._decoder = decoder
-        self._deadline = deadline
-        self._where = connection.where
-
-    def run(self, name: str, heartbeat: int | None) -> None:
-        connection, uri = self._connection, self._connection.uri
-        self._write(wire.PROTOCOL_HEADER)
-        start = self._expect(commands.Connection.Start)
-        connection.server = dict(start.server_properties)
-        mechanisms = str(start.mechanisms).split()
-        if uri.mechanism not in mechanisms:
-            raise AuthenticationError(f"{self._where} offers {', '.join(mechanisms)}, not {uri.mechanism}")
-        response = f"\0{uri.username}\0{uri.password}" if uri.mechanism == "PLAIN" else ""
-        about: dict[str, Any] = {
-            "product": "leash",
-            "version": leash.__version__,
-            "platform": "Python",
-            "capabilities": _CAPABILITIES,
-        }
-        if name:
-            about["connection_name"] = name
-        self._send(commands.Connection.StartOk(about, uri.mechanism, response, "en_US"))
-        tune = self._expect(commands.Connection.Tune)
-        asked = uri.heartbeat if heartbeat is None else heartbeat
-        connection.heartbeat = tune.heartbeat if asked is None else asked
-        connection.frame_max = self._decoder.frame_max = min(tune.frame_max or wire.FRAME_MAX, wire.FRAME_MAX)
-        connection._channel_max = min(tune.channel_max or 65535, 65535)
-        self._send(
-            commands.Connection.TuneOk(connection._channel_max, connection.frame_max, connection.heartbeat)
-        )
-        self._send(commands.Connection.Open(uri.vhost))
-        self._expect(commands.Connection.OpenOk)
-
-    def _send(self, method: Method) -> None:
-        self._write(wire.method(0, method))
-
-    def _write(self, data: bytes) -> None:
-        try:
-            self._transport.write(data, self._deadline)
-        except OSError as error:
-            raise ConnectError(f"{self._where}: {error.strerror or error}") from error
-
-    def _expect(self, wanted: type[Method]) -> Any:
-        try:
-            while True:
-                data = self._transport.read(self._deadline - time.monotonic())
-                if data is None:
-                    if time.monotonic() < self._deadline:
-                        continue
-                    raise HostUnreachable(f"{self._where} accepted the connection and said nothing")
-                if data[:2] == b"\x15\x03":
-                    raise TlsRequired(f"{self._where} expects TLS: use amqps://")
-                if not data:
-                    raise ConnectError(f"{self._where} closed the connection during the handshake")
-                for event in self._decoder.feed(data):
-                    if isinstance(event, wire.MethodEvent):
-                        if isinstance(event.method, wanted):
-                            return event.method
-                        self._refused(event.method)
-        except ProtocolError as error:
-            raise ConnectError(f"{self._where}: {error}") from error
-        except OSError as error:
-            raise ConnectError(f"{self._where}: {error.strerror or error}") from error
-
-    def _refused(self, method: Method) -> None:
-        if not isinstance(method, commands.Connection.Close):
-            raise ConnectError(f"{self._where} sent {method.name} during the handshake")
-        said = f"{self._where}: {method.reply_text} ({method.reply_code})"
-        if method.reply_code == 403:
-            raise AuthenticationError(f"{said}, as user {self._connection.uri.username!r}")
-        if method.reply_code in (402, 530):
-            raise VirtualHostError(f"{said}, virtual host {self._connection.uri.vhost!r}")
-        raise ConnectError(said)

@@ -9,15 +9,16 @@ same columns. pamqp decodes all but deliveries and confirms.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import lru_cache
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from pamqp import frame as pamqp_frame
 from pamqp.base import Frame as Method
 from pamqp.commands import Basic
 
+from leash.amqp.events import Confirm, ContentEvent, Deliveries, Event, MethodEvent
 from leash.errors import ProtocolError
 
 FRAME_MAX = 131072  # what RabbitMQ offers by default
@@ -34,65 +35,6 @@ _content_head = struct.Struct(">BHIHHQ").unpack_from
 _ADDRESSES = 4096  # how many (exchange, routing key) pairs are remembered decoded
 
 
-class Deliveries:
-    """Messages of one consumer, as columns of equal length, in the order of arrival."""
-
-    __slots__ = (
-        "bodies",
-        "channel",
-        "consumer_tag",
-        "exchanges",
-        "properties",
-        "redelivered",
-        "routing_keys",
-        "tags",
-    )
-
-    def __init__(self, channel: int, consumer_tag: str) -> None:
-        self.channel = channel
-        self.consumer_tag = consumer_tag
-        self.tags: list[int] = []
-        self.redelivered: list[bool] = []
-        self.exchanges: list[str] = []
-        self.routing_keys: list[str] = []
-        self.properties: list[bytes] = []
-        self.bodies: list[bytes] = []
-
-    def __len__(self) -> int:
-        return len(self.tags)
-
-    def __repr__(self) -> str:
-        return f"<Deliveries {len(self)} for {self.consumer_tag!r} on channel {self.channel}>"
-
-
-class MethodEvent(NamedTuple):
-    """A method without content."""
-
-    channel: int
-    method: Method
-
-
-class ContentEvent(NamedTuple):
-    """A method with content that is not a delivery: basic.return or basic.get-ok."""
-
-    channel: int
-    method: Method
-    properties: bytes
-    body: bytes
-
-
-class Confirm(NamedTuple):
-    """The broker took (or refused) what we published, up to a delivery tag."""
-
-    channel: int
-    tag: int
-    multiple: bool
-    ok: bool
-
-
-Event = Deliveries | MethodEvent | ContentEvent | Confirm
-
-
 class _Content:
     """What has come so far of a method with content, on one channel."""
 
@@ -107,10 +49,16 @@ class _Content:
 
 
 class Decoder:
-    """Bytes in, events out."""
+    """Bytes in, events out.
 
-    def __init__(self, frame_max: int = FRAME_MAX) -> None:
+    A message on a channel that is not in `channels` is an error: nobody would take it, and what has come of
+    it would stay here. A message's properties may exceed what was agreed: a broker adds its counts to
+    them, and what became of the message, and sends that in one frame, however large it gets.
+    """
+
+    def __init__(self, frame_max: int = FRAME_MAX, channels: Container[int] = range(1, 65536)) -> None:
         self.frame_max = frame_max
+        self._channels = channels
         self._chunks: list[bytes] = []
         self._have = 0
         self._need = 8
@@ -140,7 +88,7 @@ class Decoder:
         events: list[Event] = []
         filling: dict[int, Deliveries] = {}
         addresses = self._addresses
-        frame_max = self.frame_max
+        frame_max, channels = self.frame_max, self._channels
         end = len(data)
         pos = 0
         need = 8
@@ -149,7 +97,8 @@ class Decoder:
         while end - pos >= 8:
             kind, channel, size = _frame_head(data, pos)
             stop = pos + 7 + size
-            if size > frame_max or kind not in (_METHOD, _HEADER, _BODY, _HEARTBEAT):
+            too_large = size > frame_max and (kind != _HEADER or size > 2 * frame_max)
+            if too_large or kind not in (_METHOD, _HEADER, _BODY, _HEARTBEAT):
                 raise _bad_frame(data, pos, kind, size, frame_max)
             if stop >= end:
                 need = stop + 1 - pos
@@ -158,7 +107,7 @@ class Decoder:
                 raise ProtocolError(f"frame end is {data[stop]:#04x}, not 0xce")
 
             if kind == _METHOD and size > 4 and _method_head(data, pos)[3] == _DELIVER:
-                if channel in self._contents or not channel:
+                if channel in self._contents:
                     raise ProtocolError(
                         f"basic.deliver in the middle of another message on channel {channel}"
                     )
@@ -189,6 +138,8 @@ class Decoder:
                         key = (channel, data[pos + 12 : tag_end])
                         again = key == last_key
                         if not again:
+                            if channel not in channels:
+                                raise _not_open(channel)
                             batch = _batch(events, filling, *key)
                             last_key = key
                         delivery_tag, redelivered = _tag_flag(data, tag_end)
@@ -231,8 +182,8 @@ class Decoder:
                 raise ProtocolError(f"a method in the middle of a message on channel {channel}")
             index = int.from_bytes(payload[:4], "big")
             if index in _CONTENT_METHODS:
-                if not channel:
-                    raise ProtocolError("a message on channel 0")
+                if channel not in self._channels:
+                    raise _not_open(channel)
                 self._contents[channel] = _Content(payload)
                 return
             filling.pop(channel, None)  # what comes after this method is a batch of its own
@@ -366,6 +317,10 @@ def _method(payload: bytes) -> Method:
     except Exception as error:  # pamqp lets several kinds through on malformed input
         raise ProtocolError(f"malformed method: {type(error).__name__}") from error
     return method
+
+
+def _not_open(channel: int) -> ProtocolError:
+    return ProtocolError(f"a message on channel {channel}, which is not open")
 
 
 def _bad_frame(data: bytes, pos: int, kind: int, size: int, frame_max: int) -> ProtocolError:

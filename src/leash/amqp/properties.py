@@ -1,21 +1,22 @@
 """The fourteen basic properties, to and from their bytes.
 
-pamqp decodes header tables; the rest is ours for three reasons: a property that is not UTF-8 must not make
-a message unreadable (it comes out with surrogate escapes, and goes back in as it was), a Python float must go
-out as a double, and a changed header must leave every other byte of the message's properties alone.
+pamqp encodes the odder values of headers; the rest is ours for three reasons: what cannot be shown (text that
+is not UTF-8, an impossible date, headers nested deeper than any stack) must not make a message unreadable, a
+Python float must go out as a double, and a changed header must leave every other byte alone.
 """
 
 from __future__ import annotations
 
-import datetime
 import struct
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from pamqp import common, decode, encode
+from pamqp import common, encode
 from pamqp.commands import Basic
 
+from leash.amqp.tables import decode_table, decode_value, entries, timestamp
 from leash.errors import ConfigError, ProtocolError
 
 Properties = Basic.Properties
@@ -40,42 +41,154 @@ _FIELDS = [
     ("app_id", 0x0008, _SHORT),
     ("cluster_id", 0x0004, _SHORT),
 ]
-_HEADERS = 0x2000
+_FLAGS = {name: flag for name, flag, _ in _FIELDS}
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
+_CUT_OFF = (IndexError, struct.error)
+_BROKEN = (ProtocolError, *_CUT_OFF)
+
+# Decoded properties take up to some thirty times the room of their bytes. So of large ones only a few are
+# kept: enough for a run of messages that have the same, and for a handler that looks several times.
+_SMALL, _MANY, _FEW = 512, 1024, 8
 
 
-@lru_cache(maxsize=1024)
 def decode_properties(raw: bytes) -> Properties:
-    """Decode a content header's flags and values. Equal bytes give the same object: treat it as read-only."""
+    """Decode a content header's flags and values. Equal bytes give the same object: treat it as read-only.
+
+    Text that is not UTF-8 has surrogate escapes, and an impossible timestamp is None. Headers come out as
+    deep as they are nested, which may be deeper than Python can print, compare or pickle.
+    """
+    return _decode_small(raw) if len(raw) <= _SMALL else _decode_large(raw)
+
+
+def _decode(raw: bytes) -> Properties:
     found = Properties()
     try:
-        flags = raw[0] << 8 | raw[1]
-        if flags & 0x0003:
-            raise ProtocolError(f"property flags {flags:#06x}: AMQP 0-9-1 has fourteen properties")
-        pos = 2
-        for name, flag, kind in _FIELDS:
-            if not flags & flag:
-                continue
-            if kind == _SHORT:
-                end = pos + 1 + raw[pos]
-                setattr(found, name, raw[pos + 1 : end].decode("utf-8", "surrogateescape"))
-            elif kind == _TABLE:
-                size, table = decode.field_table(raw[pos:])
-                found.headers = table
-                end = pos + size
-            elif kind == _OCTET:
-                setattr(found, name, raw[pos])
-                end = pos + 1
-            else:
-                found.timestamp = _time(_U64.unpack_from(raw, pos)[0])
-                end = pos + 8
-            pos = end
-        if pos != len(raw):
-            raise ProtocolError(f"properties end after {pos} bytes of {len(raw)}")
-    except (ValueError, IndexError, struct.error, ArithmeticError, OSError, RecursionError) as error:
-        raise ProtocolError(f"malformed message properties: {type(error).__name__}") from error
+        for name, kind, start, end in _fields(raw):
+            setattr(found, name, _read(raw, kind, start, end))
+    except _CUT_OFF as error:
+        raise _malformed() from error
     return found
+
+
+_decode_small = lru_cache(_MANY)(_decode)
+_decode_large = lru_cache(_FEW)(_decode)
+
+
+def salvage_properties(raw: bytes) -> Properties:
+    """As much of malformed properties as can be read."""
+    found = Properties()
+    with suppress(*_BROKEN):
+        for name, kind, start, end in _fields(raw):
+            if kind == _TABLE:
+                found.headers = _salvaged(raw, start, end)
+            else:
+                setattr(found, name, _read(raw, kind, start, end))
+    return found
+
+
+def _salvaged(raw: bytes, start: int, end: int) -> dict[str, Any]:
+    headers = {}
+    with suppress(*_BROKEN):
+        for name, _, value, after in entries(raw, start + 4, end):
+            with suppress(*_BROKEN):
+                headers[name.decode("utf-8", "surrogateescape")] = decode_value(raw, value, after)
+    return headers
+
+
+def read_property(raw: bytes, wanted: str) -> Any:
+    """One property that is not the headers, whatever those are like; None if it is not there."""
+    with suppress(*_BROKEN):
+        for name, kind, start, end in _fields(raw):
+            if name == wanted:
+                return _read(raw, kind, start, end)
+    return None
+
+
+def read_header(raw: bytes, wanted: str) -> Any:
+    """One header, whatever the others are like; None if it is not there."""
+    found, sought = None, wanted.encode("utf-8", "surrogateescape")
+    with suppress(*_BROKEN):
+        for name, _, value, after in _headers(raw):
+            if name == sought:
+                found = decode_value(raw, value, after)
+    return found
+
+
+def with_headers(raw: bytes, changes: Mapping[str, Any], without: Container[str] = ()) -> bytes:
+    """The same property bytes with some headers set (or taken out, where the value is None).
+
+    `without` names properties to leave out. No other byte changes, and no other value is decoded.
+    """
+    added = [short_string("header", k) + _value(v) for k, v in changes.items() if v is not None]
+    names = {name.encode("utf-8", "surrogateescape") for name in changes}
+    flags, table = 0, added
+    before: list[bytes] = []
+    after: list[bytes] = []
+    try:
+        for name, kind, start, end in _fields(raw):
+            if name in without:
+                continue
+            flags |= _FLAGS[name]
+            if kind == _TABLE:
+                there = entries(raw, start + 4, end)
+                table = [raw[at:to] for header, at, _, to in there if header not in names] + added
+            else:
+                (after if flags & (_FLAGS["headers"] - 1) else before).append(raw[start:end])
+    except _CUT_OFF as error:
+        raise _malformed() from error
+    if table or flags & _FLAGS["headers"]:
+        flags |= _FLAGS["headers"]
+        body = b"".join(table)
+        before += [_U32.pack(len(body)), body]
+    return b"".join([flags.to_bytes(2, "big"), *before, *after])
+
+
+def readable(text: str) -> str:
+    """Text for those who take UTF-8 only: bytes that are not are written as `\\xff`."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _fields(raw: bytes) -> Iterator[tuple[str, int, int, int]]:
+    """Name, kind, beginning and end of every property that is there."""
+    flags = raw[0] << 8 | raw[1]
+    if flags & 0x0003:
+        raise ProtocolError(f"property flags {flags:#06x}: AMQP 0-9-1 has fourteen properties")
+    pos = 2
+    for name, flag, kind in _FIELDS:
+        if not flags & flag:
+            continue
+        if kind == _SHORT:
+            end = pos + 1 + raw[pos]
+        elif kind == _TABLE:
+            end = pos + 4 + _U32.unpack_from(raw, pos)[0]
+        else:
+            end = pos + (1 if kind == _OCTET else 8)
+        if end > len(raw):
+            raise _malformed()
+        yield name, kind, pos, end
+        pos = end
+    if pos != len(raw):
+        raise ProtocolError(f"properties end after {pos} bytes of {len(raw)}")
+
+
+def _headers(raw: bytes) -> Iterator[tuple[bytes, int, int, int]]:
+    for name, _, start, end in _fields(raw):
+        if name == "headers":
+            yield from entries(raw, start + 4, end)
+            return
+
+
+def _read(raw: bytes, kind: int, start: int, end: int) -> Any:
+    if kind == _SHORT:
+        return raw[start + 1 : end].decode("utf-8", "surrogateescape")
+    if kind == _TABLE:
+        return decode_table(raw, start + 4, end)
+    return raw[start] if kind == _OCTET else timestamp(_U64.unpack_from(raw, start)[0])
+
+
+def _malformed() -> ProtocolError:
+    return ProtocolError("malformed message properties: they are cut off")
 
 
 def encode_properties(properties: Properties | bytes | None) -> bytes:
@@ -100,28 +213,13 @@ def encode_properties(properties: Properties | bytes | None) -> bytes:
                 parts.append(encode.octet(value))
             else:
                 parts.append(encode.timestamp(value))
-        except (TypeError, struct.error) as error:
+        except ConfigError:
+            raise
+        except RecursionError:
+            raise ConfigError(name, "...", "nested less deep: Python cannot walk through it") from None
+        except (TypeError, ValueError, ArithmeticError, struct.error) as error:
             raise ConfigError(name, value, f"a value that AMQP can carry ({error})") from error
     return b"".join([flags.to_bytes(2, "big"), *parts])
-
-
-def with_headers(raw: bytes, changes: Mapping[str, Any]) -> bytes:
-    """The same property bytes with some headers set (or taken out, where the value is None)."""
-    flags = raw[0] << 8 | raw[1]
-    pos = 2
-    for flag in (0x8000, 0x4000):
-        if flags & flag:
-            pos += 1 + raw[pos]
-    entries: list[bytes] = []
-    rest = pos
-    if flags & _HEADERS:
-        rest = pos + 4 + _U32.unpack_from(raw, pos)[0]
-        entries = [entry for name, entry in _entries(raw[pos + 4 : rest]) if name not in changes]
-    entries += [short_string("header", k) + _value(v) for k, v in changes.items() if v is not None]
-    table = b"".join(entries)
-    return b"".join(
-        [(flags | _HEADERS).to_bytes(2, "big"), raw[2:pos], _U32.pack(len(table)), table, raw[rest:]]
-    )
 
 
 def short_string(name: str, value: str) -> bytes:
@@ -132,24 +230,6 @@ def short_string(name: str, value: str) -> bytes:
     if len(encoded) > 255:
         raise ConfigError(name, value[:40] + "...", f"at most 255 bytes, this has {len(encoded)}")
     return bytes((len(encoded),)) + encoded
-
-
-def _time(seconds: int) -> datetime.datetime:
-    # Some publishers put milliseconds here; a date past the year 2106 is one of those.
-    return datetime.datetime.fromtimestamp(seconds / 1000 if seconds > 0xFFFFFFFF else seconds, datetime.UTC)
-
-
-def _entries(table: bytes) -> list[tuple[str, bytes]]:
-    found = []
-    pos = 0
-    while pos < len(table):
-        start = pos
-        pos += 1 + table[pos]
-        name = table[start + 1 : pos].decode("utf-8", "surrogateescape")
-        size, _ = decode.embedded_value(table[pos:])
-        pos += size
-        found.append((name, table[start:pos]))
-    return found
 
 
 def _table(table: common.FieldTable) -> bytes:

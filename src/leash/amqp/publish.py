@@ -3,7 +3,8 @@
 The rule: when `publish` returns, the broker has taken responsibility for every message. When it raises
 an error that carries messages, that holds for all but those; when it raises anything else, it is unknown
 which arrived, and publishing them again may repeat some. Rejected says that the broker took none of those it
-carries; any other PublishError, that it may still confirm them: `wait` goes on waiting.
+carries; any other PublishError, that it may still confirm them: `wait` goes on waiting. What an error carries
+are the objects that were published; only where the broker changed what it returns, others that look like it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from pamqp import commands
 
 from leash.amqp import wire
 from leash.amqp.connection import Connection
-from leash.errors import AmqpError, ConfigError, Nacked, PublishBlocked, PublishError, Unroutable
+from leash.amqp.properties import NONE, decode_properties, encode_properties
+from leash.errors import (
+    AmqpError,
+    ConfigError,
+    LeashError,
+    Nacked,
+    PublishBlocked,
+    PublishError,
+    Unroutable,
+)
 
 _CHUNK = 256  # messages encoded and sent in one go
 _CHUNK_BYTES = 1 << 18
@@ -41,6 +51,8 @@ class Publisher:
         self._pending: dict[int, wire.Outgoing] = {}
         self._nacked: list[wire.Outgoing] = []
         self._returned: list[wire.Outgoing] = []
+        self._sent = False  # all of the last `publish`
+        self._seek = 1  # the next one that is returned was published from here on
         self._channel = connection.channel()
         self._encoder = wire.PublishEncoder(self._channel.number, connection.frame_max)
         self._channel.on_confirm = self._on_confirm
@@ -63,11 +75,12 @@ class Publisher:
     def publish(self, messages: Iterable[wire.Outgoing]) -> int:
         """Publish all and wait until all are confirmed; returns how many."""
         with self._turn:
-            self._nacked, self._returned = [], []
-            first = self._next
+            self._nacked, self._returned, self._sent = [], [], False
+            first = self._seek = self._next
             for chunk in _chunks(messages):
                 self._wait(self._in_flight - len(chunk))
                 self._send(chunk)
+            self._sent = True
             self._finish()
             return self._next - first
 
@@ -76,13 +89,20 @@ class Publisher:
         with self._turn:
             self._finish()
 
+    @property
+    def unconfirmed(self) -> list[wire.Outgoing] | None:
+        """Of the last `publish`, those that were not taken as far as is known, also when the connection is
+        lost; None if not all were sent.
+        """
+        with self._changed:
+            return [*self._pending.values(), *self._nacked, *self._returned] if self._sent else None
+
     def _finish(self) -> None:
         try:
             self._wait(0)
         except PublishError as error:
-            with self._changed:
-                if not self._returned:  # what came back is equal to what was published, not the same
-                    error.messages = [*self._pending.values(), *self._nacked]
+            left = self.unconfirmed
+            error.messages = None if left is None else list(left)
             raise
         self._raise_rejected()
 
@@ -149,11 +169,21 @@ class Publisher:
     def _on_return(self, event: wire.ContentEvent) -> None:
         method = event.method
         assert isinstance(method, commands.Basic.Return)
-        self._returned.append(
-            wire.Outgoing(
-                event.body, method.exchange, method.routing_key or "", event.properties, mandatory=True
-            )
-        )
+        address = method.exchange, method.routing_key or ""
+        came = wire.Outgoing(event.body, *address, event.properties, mandatory=True)
+        self._returned.append(self._published(came, event.properties))
+
+    def _published(self, came: wire.Outgoing, properties: bytes) -> wire.Outgoing:
+        """The very one that came back: they come in their order, and each before its confirm. Where the
+        broker changed it (an interceptor may), it is not guessed, for this one nor for those after it.
+        """
+        for tag in range(self._seek, self._next):
+            ours = self._pending.get(tag)
+            if ours is not None and ours[:3] == came[:3] and _alike(_encoded(ours), properties):
+                self._seek = tag + 1
+                return ours
+        self._seek = self._next
+        return came
 
     def _on_lost(self, _: AmqpError) -> None:
         with self._changed:
@@ -171,6 +201,45 @@ def _chunks(messages: Iterable[wire.Outgoing]) -> Iterable[list[wire.Outgoing]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
+
+
+def try_to_publish(connection: Connection, timeout: float) -> None:
+    """To the default exchange, but in a transaction that is taken back: AccessRefused if this user may not,
+    and nothing happened otherwise. The connection is one that published, and to be closed.
+    """
+    channel = connection.channel()
+    channel.call(commands.Tx.Select(), commands.Tx.SelectOk)
+    parts: list[bytes] = []
+    wire.PublishEncoder(channel.number, connection.frame_max).encode([wire.Outgoing(b"")], parts)
+    channel.write(b"".join(parts))
+    channel.ask(commands.Tx.Rollback(), commands.Tx.RollbackOk)(timeout)
+
+
+def refused(published: Iterable[wire.Outgoing], messages: Iterable[object]) -> list[bool]:
+    """Which of them an error carries. One that the broker changed as it returned it is known by its body:
+    another with the same body counts as refused, too, for then it is there twice and not lost.
+    """
+    ours = list(published)
+    known, carried = {id(each) for each in ours}, {id(each): each for each in messages}
+    bodies = {
+        each.body for at, each in carried.items() if at not in known and isinstance(each, wire.Outgoing)
+    }
+    return [id(each) in carried or each.body in bodies for each in ours]
+
+
+def _encoded(message: wire.Outgoing) -> bytes:
+    properties = message.properties or NONE
+    return properties if isinstance(properties, bytes) else encode_properties(properties)
+
+
+def _alike(ours: bytes, came: bytes) -> bool:
+    """RabbitMQ 4 sorts the headers, and changes no byte of them."""
+    if ours == came or sorted(ours) != sorted(came):
+        return ours == came
+    try:
+        return decode_properties(ours) == decode_properties(came)
+    except LeashError:
+        return False
 
 
 def _named(messages: list[wire.Outgoing]) -> str:

@@ -63,8 +63,7 @@ def _declaration(
     if kind not in KINDS:
         raise ConfigError("kind", kind, f"one of {', '.join(KINDS)}")
     args = dict(arguments or {})
-    if kind != "classic":
-        args["x-queue-type"] = kind
+    args["x-queue-type"] = kind  # always: a virtual host may have another default
     return _DeclareQueue(0, name, False, durable, exclusive, auto_delete, False, args)
 
 

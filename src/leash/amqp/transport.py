@@ -103,9 +103,10 @@ class TlsTransport(Transport):
                 return
             except ssl.SSLWantReadError:
                 self._send(self._outgoing.read(), deadline)
-                came = super().read(deadline - time.monotonic())
+                left = deadline - time.monotonic()
+                came = super().read(left) if left > 0 else None
                 if came is None:
-                    raise TimeoutError("no answer to the TLS handshake") from None
+                    raise TimeoutError("no answer to the TLS handshake in time") from None
                 if not came:
                     raise ConnectionResetError("closed during the TLS handshake") from None
                 self._incoming.write(came)
@@ -160,11 +161,13 @@ def open_transport(
     deadline = time.monotonic() + timeout
     where = f"{host}:{port}"
     try:
-        sock = socket.create_connection((host, port), timeout=timeout)
+        sock = _connected(host, port, deadline)
     except TimeoutError as error:
         raise HostUnreachable(f"{where} did not answer within {timeout:g} s") from error
     except OSError as error:
         raise HostUnreachable(f"{where}: {error.strerror or error}") from error
+    except (ValueError, OverflowError) as error:  # no such name can be asked for: "a..b", a label of 64 bytes
+        raise HostUnreachable(f"{where}: not the name of a host ({error})") from error
     sock.settimeout(None)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -177,6 +180,30 @@ def open_transport(
         raise _tls_failure(error, where) from error
 
 
+def _connected(host: str, port: int, deadline: float) -> socket.socket:
+    """The first of a host's addresses that answers. Each has its part of what is left of the time: one that
+    drops everything must not use up that of the next.
+    """
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure: OSError = OSError(f"{host} has no address")
+    for count, (family, kind, protocol, _, address) in enumerate(addresses):
+        left = (deadline - time.monotonic()) / (len(addresses) - count)
+        if left <= 0:
+            raise TimeoutError
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(left)
+            sock.connect(address)
+            return sock
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+    raise failure
+
+
 def _tls_failure(error: BaseException, where: str) -> BaseException:
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsError(f"{where}: certificate not accepted: {error.verify_message}")
@@ -186,4 +213,6 @@ def _tls_failure(error: BaseException, where: str) -> BaseException:
         return HostUnreachable(f"{where}: {error}")
     if isinstance(error, OSError):
         return ConnectError(f"{where}: {error}")
+    if isinstance(error, ValueError):
+        return TlsError(f"{where}: not a name to ask a certificate for ({error})")
     return error

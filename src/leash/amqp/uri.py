@@ -6,6 +6,7 @@ amqp[s]://user:password@host[:port][,host[:port]...]/virtual-host?heartbeat=10&c
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -75,6 +76,7 @@ def parse(uri: str | Uri) -> Uri:
     if "/" in parts.path[1:]:
         raise ConfigError("url", shown, "a slash inside the virtual host is written %2F")
     options = _options(parts.query, shown)
+    server_name = options.get("server_name_indication")
     return Uri(
         hosts=tuple(_host(place, 5671 if tls else 5672, shown) for place in places.split(",")),
         username=unquote(username) if credentials else "guest",
@@ -89,7 +91,7 @@ def parse(uri: str | Uri) -> Uri:
         keyfile=options.get("keyfile"),
         verify=_choice(options, "verify", ("verify_peer", "verify_none"), "verify_peer", shown)
         == "verify_peer",
-        server_name=options.get("server_name_indication"),
+        server_name=_name(server_name, shown) if server_name else None,
     )
 
 
@@ -100,7 +102,17 @@ def _host(place: str, default_port: int, shown: str) -> tuple[str, int]:
     port = int(match[3]) if match[3] else default_port
     if not 0 < port < 65536:
         raise ConfigError("url", shown, f"{port} is not a port")
-    return unquote(match[1] or match[2]) or "localhost", port
+    return _name(unquote(match[1] or match[2]) or "localhost", shown), port
+
+
+def _name(host: str, shown: str) -> str:
+    """Only what a resolver can be asked for: with anything else it raises errors of its own."""
+    with suppress(UnicodeError):
+        if b"\0" not in host.encode("idna"):
+            return host
+    raise ConfigError(
+        "url", shown, f"{host!r} is not the name of a host: its parts have 1 to 63 bytes of text"
+    )
 
 
 def _options(query: str, shown: str) -> dict[str, str]:

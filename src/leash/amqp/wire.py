@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from leash.amqp.decoding import (
-    FRAME_MAX,
-    MAX_BODY,
-    Confirm,
-    ContentEvent,
-    Decoder,
-    Deliveries,
-    Event,
-    MethodEvent,
-)
+from leash.amqp.decoding import FRAME_MAX, MAX_BODY, Decoder
 from leash.amqp.encoding import (
     HEARTBEAT,
     PROTOCOL_HEADER,
@@ -23,6 +14,7 @@ from leash.amqp.encoding import (
     reject,
     unchecked,
 )
+from leash.amqp.events import Confirm, ContentEvent, Deliveries, Event, MethodEvent
 
 __all__ = [
     "FRAME_MAX",

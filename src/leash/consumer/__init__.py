@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leash.consumer.consumer import Consumer
     from leash.consumer.message import Message
-    from leash.consumer.settings import Queue, Retry
+    from leash.consumer.retry import Retry
+    from leash.consumer.settings import Queue
     from leash.consumer.stats import QueueStats, Stats
 
 __all__ = ["Consumer", "Message", "Queue", "QueueStats", "Retry", "Stats"]
@@ -18,7 +19,7 @@ _ROOMS = {
     "Message": "message",
     "Queue": "settings",
     "QueueStats": "stats",
-    "Retry": "settings",
+    "Retry": "retry",
     "Stats": "stats",
 }
 

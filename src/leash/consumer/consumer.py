@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import signal
 import socket
@@ -12,37 +11,63 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
-from leash.amqp import Connection
 from leash.amqp.uri import Uri, parse
-from leash.consumer import retry as failing
 from leash.consumer.costs import Asked, costs_of
-from leash.consumer.engine import Engine
-from leash.consumer.message import Message
-from leash.consumer.parts import LIVE, Parts
-from leash.consumer.settings import SECOND, OnExhausted, Queue, Retry, nanoseconds, queues_of, text
-from leash.consumer.settle import Outcome
-from leash.consumer.stats import Stats, collect
+from leash.consumer.partitioned import PartitionedSession
+from leash.consumer.retry import Retry
+from leash.consumer.session import LIVE, Parts, Session
+from leash.consumer.settings import BUFFER_BYTES, OnExhausted, Queue, Settings, queues_of, text
+from leash.consumer.stats import Stats
 from leash.consumer.workers import Batch, leave_in_thread
 from leash.errors import ConfigError
-from leash.flow import Flow
 from leash.policies.exact import Number, whole
-
-if TYPE_CHECKING:
-    from leash.partitions.consuming import PartitionedConsumer
-
-log = logging.getLogger("leash.consumer")
+from leash.units import nanoseconds
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 _RETRY = Retry()
-_SLICE = 100_000_000  # ns to wait before looking whether it was abandoned
 _LOOK = 0.1  # seconds until `run` looks for signals again
 
 
 class Consumer:
-    """Consumes `queues` with `workers` workers; see docs/consumer.md."""
+    """Consumes several queues, or partitions, with one pool of workers; see docs/consumer.md.
+
+    Give it a function with `@consumer.handler` (or `batch_handler`), then `run()` it, or `start()` and
+    `stop()` it yourself, or use it as a context. A message is acked when the handler returns; if the
+    handler raises, it is tried again later and, after the last try, parked in `leash.dead.<queue>`.
+    Nothing is lost on the way.
+
+    All limits and shares are those of this process: every process has its own.
+
+    Arguments:
+        uri: The broker, `amqp://user:password@host:port/vhost`; several hosts, separated by commas, for a
+            cluster.
+        queues: Names, or `Queue`s with a quantum, a rate, a tier, ... Leash declares none of them.
+        partitions: Instead of queues, the name of partitions (`leash.Partitions`): consumes all their
+            queues, each in order, shared with all other processes that do.
+        workers: How many messages are worked on at once: threads for a plain handler, tasks of one event
+            loop for an `async def`. Default: 1; with partitions, one for each queue.
+        retry: How often and how far apart a failing message is tried: `Retry(tries=5, delay=2.0)` unless
+            told otherwise. None: one try.
+        on_exhausted: What becomes of a message after its last try: "park" (the default) copies it, with the
+            error, to `leash.dead.<queue>`; "reject" leaves it to the queue's dead-letter exchange, without
+            which it is gone; "discard" drops it.
+        cost: What a message costs its queue's share: "count" (the default: 1), "bytes", "time" (what its
+            handler took), "header:<name>", or a function of the message that returns a whole number.
+        rate: Messages a second, of all queues together. Default: no limit. Per process.
+        burst: How many of these may come at once after a pause. Default: 1. Needs a rate.
+        guaranteed: Percent of the service that a lower tier gets even while higher ones have work: `{1:
+            20}`.
+        buffer_messages: Messages that all queues together may hold here and have on their way. Default:
+            20,000, or twice what the workers' batches take if that is more.
+        buffer_bytes: The same in bytes of bodies. Default: 32 MiB.
+        drain: Seconds that `stop` waits for handlers to finish. Default: 30.
+        consumer_timeout: The broker's own `consumer_timeout` in seconds: handlers that come near it are
+            named in the log. Default: 1800, which is RabbitMQ's.
+        name: For the broker's list of connections. Default: `leash <host>:<pid>`.
+    """
 
     def __init__(
         self,
@@ -57,75 +82,68 @@ class Consumer:
         rate: Number | None = None,
         burst: int | None = None,
         guaranteed: Mapping[int, int] | None = None,
+        buffer_messages: int | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
         drain: float = 30.0,
         consumer_timeout: float = 1800.0,
         name: str = "",
     ) -> None:
-        self._uri = parse(uri)
-        self._queues = queues_of(queues)
-        if not self._queues and partitions is None:
+        place, specs = parse(uri), queues_of(queues)
+        if not specs and partitions is None:
             raise ConfigError("queues", [], "at least one queue")
-        self._count = whole("workers", 1 if workers is None else workers, 1)
+        count = whole("workers", 1 if workers is None else workers, 1)
         if retry is not None and not isinstance(retry, Retry):
             raise ConfigError("retry", retry, "a Retry, or None for one try")
-        self._retry = retry or Retry(tries=1)
         if on_exhausted not in get_args(OnExhausted):
             raise ConfigError("on_exhausted", on_exhausted, f"one of {', '.join(get_args(OnExhausted))}")
-        self._on_exhausted = on_exhausted
-        self._cost, self._costs = costs_of(cost)
+        kind, costs = costs_of(cost)
         if burst is not None and rate is None:
             raise ConfigError("burst", burst, "a rate with it")
-        self._limits = {"rate": rate, "burst": 1 if burst is None else burst, "guaranteed": guaranteed}
-        self._drain = nanoseconds("drain", drain)
         nanoseconds("consumer_timeout", consumer_timeout)
-        self._timeout = consumer_timeout
         text("name", name, "a string, for the broker's list of connections", 0)
-        self._name = name or f"leash {socket.gethostname()}:{os.getpid()}"
+        self.settings = Settings(
+            uri=place,
+            queues=specs,
+            workers=count,
+            retry=retry or Retry(tries=1),
+            on_exhausted=on_exhausted,
+            cost=kind,
+            costs=costs,
+            rate=rate,
+            burst=1 if burst is None else burst,
+            guaranteed=guaranteed,
+            buffer_messages=buffer_messages,
+            buffer_bytes=buffer_bytes,
+            drain=nanoseconds("drain", drain),
+            consumer_timeout=consumer_timeout,
+            name=name or f"leash {socket.gethostname()}:{os.getpid()}",
+        )
+        self._workers = workers
+        self._partitions = partitions
+        if partitions is None:
+            self.settings.flow()  # what is wrong with the lanes is said now
+        else:
+            text("partitions", partitions, "the partitions' name")
+            if specs:
+                raise ConfigError("partitions", partitions, "queues or partitions, not both")
+            if rate is not None or guaranteed is not None or cost != "count":
+                raise ConfigError("rate", rate, "not with partitions; nor are guaranteed and cost")
         self._handler: Callable[..., Any] | None = None
         self._batch: Batch | None = None
-        self._engine: Engine | None = None
-        self._abandoned = False
+        self._session: Session | PartitionedSession | None = None
         self._leaving = threading.Lock()
         self._ended: bool | None = None
-        self._partitioned: PartitionedConsumer | None = None
-        if partitions is None:
-            self._flow()  # what is wrong with the lanes is said now
-            return
-        text("partitions", partitions, "the partitions' name")
-        if self._queues:
-            raise ConfigError("partitions", partitions, "queues or partitions, not both")
-        if rate is not None or guaranteed is not None or cost != "count":
-            raise ConfigError("rate", rate, "not with partitions; nor are guaranteed and cost")
-        from leash.partitions.consuming import PartitionedConsumer
-
-        settings = {"retry": retry, "on_exhausted": on_exhausted, "drain": drain, "name": name}
-        self._partitioned = PartitionedConsumer(
-            self._uri, partitions, workers=workers, consumer_timeout=consumer_timeout, **settings
-        )
-
-    def _flow(self) -> Flow:
-        least = self._batch.size * self._count if self._batch else 1
-        lanes = [queue.lane(min(least, 65535)) for queue in self._queues]
-        return Flow(
-            lanes,
-            workers=self._count,
-            cost=self._cost,
-            redelivered=_redelivered,
-            **self._limits,  # type: ignore[arg-type]
-        )
 
     # --- the handler ---
 
     def handler(self, function: Handler) -> Handler:
         """Decorates the function that gets each message: `def` runs in threads, `async def` on one loop."""
-        if self._partitioned is not None:
-            return self._partitioned.handler(function)
         self._set(function, None)
         return function
 
     def batch_handler(self, size: int, wait: float = 1.0) -> Callable[[Handler], Handler]:
         """Decorates a function that gets lists of up to `size` messages, of `wait` seconds at most."""
-        if self._partitioned is not None:
+        if self._partitions is not None:
             raise ConfigError("batch_handler", size, "not with partitions: their messages come one at a time")
         batch = Batch(whole("size", size, 1, 65535), nanoseconds("wait", wait))
 
@@ -161,7 +179,7 @@ class Consumer:
         try:
             self.start()
             started = True
-            while not signals and not self._told_to_leave():
+            while not signals and not self._running().left:
                 time.sleep(_LOOK)
             leaver = leave_in_thread(self._leave)
             while leaver.is_alive() and signals < 2:
@@ -175,107 +193,51 @@ class Consumer:
             self.abandon()
             sys.exit(1)
 
-    def _told_to_leave(self) -> bool:
-        """Whether somebody called `stop` or `abandon`."""
-        if self._partitioned is not None:
-            return self._partitioned.left
-        return self._running().stopping
+    def start(self, parts: Parts = LIVE) -> None:
+        """Begin to consume, in threads of its own. Raises if a queue is missing or the broker not reached.
 
-    def start(self) -> None:
-        """Begin to consume, in threads of its own. Raises if a queue is missing or the broker not reached."""
+        `parts` are for `leash.testing`, which has others.
+        """
         with self._leaving:  # a `stop` meanwhile waits until there is something to stop
-            if self._partitioned is not None:
-                self._partitioned.start()
+            if self._handler is None:
+                raise ConfigError("handler", None, "a function: decorate it with @consumer.handler")
+            if self._session is not None:
+                raise ConfigError("start", "again", "a consumer that was not started before")
+            if self._partitions is None:
+                self._session = Session(self.settings, self._handler, self._batch, parts)
             else:
-                self._start(LIVE)
-
-    def _start(self, parts: Parts) -> None:
-        if self._handler is None:
-            raise ConfigError("handler", None, "a function: decorate it with @consumer.handler")
-        if self._engine is not None:
-            raise ConfigError("start", "again", "a consumer that was not started before")
-        deadlines = frozenset(queue.name for queue in self._queues if queue.deadline is not None)
-        engine = parts.engine(self._flow(), self._costs, deadlines, parts.clock)
-        self._republisher = parts.republisher(
-            self._uri, self._name, lambda message: _republished(engine, message), self._prepare
-        )
-        self._pool = parts.pool(engine, self._handler, self._count, self._batch, self._failed)
-        self._conductor = parts.conductor(
-            engine, self._uri, self._name, self._queues, self._pool.workers, self._timeout, self._prepare
-        )
-        self._engine = engine
-        self._began = parts.clock.now()
-        try:
-            self._conductor.open()
-        except BaseException:
-            self._engine = None
-            raise
-        self._pool.start()
-        self._conductor.thread.start()
-        log.info(
-            "event=started broker=%r queues=%d workers=%d", str(self._uri), len(self._queues), self._count
-        )
+                self._session = PartitionedSession(
+                    self.settings, self._handler, self._partitions, self._workers
+                )
+            try:
+                self._session.start()
+            except BaseException:
+                self._session = None
+                raise
 
     def stop(self) -> bool:
         """Finish what runs and leave; False: something was still running at the deadline.
 
         A handler that calls it only asks, and is answered False at once: it is itself still running.
         """
-        if self._partitioned is not None:
-            asked = self._partitioned.leave_later(self._leave)
-        else:
-            asked = self._engine is not None and self._pool.leave_later(self._leave)
+        asked = self._session is not None and self._session.leave_later(self._leave)
         return False if asked else self._leave()
 
     def _leave(self) -> bool:
         """Once; whoever else asks waits for it, and gets the same answer."""
         with self._leaving:
             if self._ended is None:
-                self._ended = self._stop() if self._partitioned is None else self._partitioned.stop()
+                self._ended = self._running().stop()
             return self._ended
-
-    def _stop(self) -> bool:
-        engine = self._running()
-        clock = engine.clock.now
-        deadline = clock() + self._drain
-        engine.stop()
-        while not (ended := self._pool.join(min(deadline, clock() + _SLICE))) and clock() < deadline:
-            if self._abandoned:
-                return False
-        while self._republisher.pending and clock() < deadline and not self._gone():
-            time.sleep(0.01)
-        self._conductor.leave()
-        self._conductor.thread.join(max(0.1, (deadline - clock()) / SECOND))
-        self._republisher.stop()
-        self._say_goodbye(engine)
-        log.info("event=stopped in_time=%r", ended)
-        return ended
-
-    def _say_goodbye(self, engine: Engine) -> None:
-        """The last acks, then the channels: closing one gives back what is left, at its place."""
-        with engine.lock:
-            engine.flush()
-        engine.drain()
-        connection = self._conductor.connection
-        if connection is not None:
-            connection.close()
-
-    def _gone(self) -> bool:
-        connection = self._conductor.connection
-        return connection is None or connection.closed
 
     def abandon(self) -> None:
         """Leave at once, as a crash would: the broker delivers again what was not settled."""
-        if self._partitioned is not None:
-            self._partitioned.abandon()
-            return
-        engine = self._running()
-        self._abandoned = True
-        engine.stopping = True
-        connection = self._conductor.connection
-        if connection is not None:
-            connection.abort()
-        self._conductor.leave()
+        self._running().abandon()
+
+    def reset(self) -> None:
+        """Forget the session that ended, so that another one can be started."""
+        self._session = None
+        self._ended = None
 
     def __enter__(self) -> Consumer:
         self.start()
@@ -284,112 +246,47 @@ class Consumer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _running(self) -> Engine:
-        if self._partitioned is not None:
-            raise ConfigError("partitions", self._partitioned.name, "no single queue can be set or paused")
-        if self._engine is None:
-            raise ConfigError("consumer", self._name, "one that was started")
-        return self._engine
+    def _running(self) -> Session | PartitionedSession:
+        if self._session is None:
+            raise ConfigError("consumer", self.settings.name, "one that was started")
+        return self._session
 
-    # --- what failed ---
-
-    def _prepare(self, connection: Connection) -> None:
-        failing.declare(connection, self._queues, self._retry, self._on_exhausted)
-
-    def _failed(self, messages: list[Message], error: BaseException) -> None:
-        """A handler raised: decide for each message that it did not settle itself."""
-        engine = self._running()
-        for message in messages:
-            if engine.claim(message):
-                try:
-                    self._fail(engine, message, error)
-                except Exception:  # whatever it is, the worker goes on, and the message is not lost
-                    log.exception("event=failing_failed queue=%r", message.queue)
-                    engine.settle(message, Outcome.REQUEUED, claimed=True)
-            elif message._link.alive:
-                log.warning("event=failed_after_settling queue=%r error=%r", message.queue, error)
-
-    def _fail(self, engine: Engine, message: Message, error: BaseException) -> None:
-        queue, failures = message.queue, message.tries + 1
-        wait = self._retry.wait(failures)
-        log.warning(
-            "event=handler_failed queue=%r tries=%d of=%d error=%r", queue, failures, self._retry.tries, error
-        )
-        with engine.lock:
-            engine.counts[queue]["failed"] += 1
-            if wait is not None:
-                engine.counts[queue]["retried"] += 1
-            elif self._on_exhausted == "park":
-                engine.counts[queue]["parked"] += 1
-        ordered = message._link.spec.ordered
-        if wait is not None and ordered:
-            self._again_in_place(engine, message, wait)
-        elif wait is not None and (copy := failing.later(message, wait)) is not None:
-            self._republisher.put(message, copy)
-        elif self._on_exhausted == "park":
-            if ordered:
-                with engine.lock:
-                    engine.flow.park(queue)
-            self._republisher.put(message, failing.parked(message, error))
-        else:
-            rejected = self._on_exhausted == "reject"
-            engine.settle(message, Outcome.REJECTED if rejected else Outcome.DISCARDED, claimed=True)
-
-    def _again_in_place(self, engine: Engine, message: Message, wait: int) -> None:
-        with engine.lock:
-            raw = message.raw_again()
-            if raw[6].alive and not engine.stopping:
-                now = engine.clock.now()
-                engine.flow.retry_in_place(now, message.queue, raw, now + wait * 1_000_000)
+    @property
+    def session(self) -> Session:
+        """What runs, of a consumer of queues: for tests and tools."""
+        if self._partitions is not None:
+            raise ConfigError("partitions", self._partitions, "no single queue can be set or paused")
+        running = self._running()
+        assert isinstance(running, Session)
+        return running
 
     # --- at run time ---
 
     def stats(self) -> Stats:
         """Plain numbers about every queue."""
-        if self._partitioned is not None:
-            return self._partitioned.stats()
-        return collect(self._running(), self._conductor, self._republisher, self._began)
+        return self._running().stats()
 
     def pause(self, queue: str) -> None:
         """Take nothing more from a queue, and give back what is buffered."""
-        self._running().pause(self._known(queue))
+        self.session.engine.pause(self._known(queue))
 
     def resume(self, queue: str) -> None:
-        self._running().resume(self._known(queue))
+        """The inverse of `pause`."""
+        self.session.engine.resume(self._known(queue))
 
     def set_quantum(self, queue: str, quantum: int) -> None:
         """From its next turn on; what is left of this one is cut to it."""
-        engine = self._running()
-        with engine.lock:
-            engine.flow.set_quantum(self._known(queue), quantum)
+        self.session.set_quantum(self._known(queue), quantum)
 
     def set_rate(self, queue: str | None, rate: Number | None, burst: int | None = None) -> None:
         """A queue's rate, or that of all together (None); a rate of None is no limit."""
-        engine = self._running()
-        with engine.lock:
-            engine.flow.set_rate(
-                engine.clock.now(), None if queue is None else self._known(queue), rate, burst
-            )
-            engine.ready.notify_all()
+        self.session.set_rate(None if queue is None else self._known(queue), rate, burst)
 
     def _known(self, queue: str) -> str:
-        names = [each.name for each in self._queues]
+        names = [each.name for each in self.settings.queues]
         if queue not in names:
             raise ConfigError("queue", queue, f"one of {', '.join(map(repr, names))}")
         return queue
-
-
-def _republished(engine: Engine, message: Message) -> None:
-    engine.settle(message, Outcome.REPUBLISHED, claimed=True)
-    with engine.lock:
-        if engine.links.get(message.queue) is message._link:
-            engine.flow.parked(message.queue)
-            engine.wake()
-    engine.nudge.set()
-
-
-def _redelivered(raw: Any) -> bool:
-    return bool(raw[1])
 
 
 def _install(on_signal: Callable[[int, FrameType | None], None]) -> list[tuple[int, Any]]:

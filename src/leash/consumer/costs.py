@@ -1,13 +1,19 @@
-"""What a message costs its lane, where that is known as it arrives."""
+"""What a message costs its lane, where that is known as it arrives: at least 1.
+
+A message that cost nothing would never end its lane's turn: whoever publishes it would have the whole pool.
+One that cost without limit would put its lane to sleep for good. A header is written by publishers, so what
+it says is brought within bounds; a function is the consumer's own, and may return as much as it likes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from leash.amqp.properties import decode_properties
 from leash.amqp.wire import Deliveries
-from leash.consumer.message import Message, Raw
+from leash.consumer.message import Message
+from leash.consumer.raw import Raw
 from leash.errors import ConfigError, ProtocolError
 from leash.flow.flow import Cost
 
@@ -15,7 +21,20 @@ if TYPE_CHECKING:
     from leash.consumer.settle import Outcome
 
 Asked = str | Callable[[Message], int]
-Costs = Callable[[Deliveries, list[Raw]], list[int]]
+
+
+class Costed(NamedTuple):
+    """What a batch costs, message by message; and what was wrong with one of them, if anything was."""
+
+    costs: list[int]
+    trouble: str | None = None
+
+
+Costs = Callable[[Deliveries, list[Raw], int], Costed]
+"""The batch, the same as raw messages, and the quantum of their lane."""
+
+MOST, ROUNDS = 1_000, 100
+"""A header's cost is at most this much, or so many rounds of its lane if that is more."""
 
 _ALLOWED = "count, bytes, time, header:<name>, or a function of the message that returns a whole number"
 
@@ -25,7 +44,7 @@ def costs_of(asked: Asked) -> tuple[Cost, Costs | None]:
     if callable(asked):
         return "given", _called(asked)
     if asked == "bytes":
-        return "given", lambda batch, _: [len(body) or 1 for body in batch.bodies]
+        return "given", lambda batch, _, __: Costed([len(body) or 1 for body in batch.bodies])
     if isinstance(asked, str) and asked.startswith("header:") and len(asked) > len("header:"):
         return "given", _header(asked.removeprefix("header:"))
     if asked in ("count", "time"):
@@ -34,27 +53,39 @@ def costs_of(asked: Asked) -> tuple[Cost, Costs | None]:
 
 
 def _header(name: str) -> Costs:
-    return lambda batch, _: [_header_cost(raw, name) for raw in batch.properties]
+    def costs(batch: Deliveries, _: list[Raw], quantum: int) -> Costed:
+        most = max(MOST, ROUNDS * quantum)
+        asked = [_asked_for(raw, name) for raw in batch.properties]
+        wrong = next((cost for cost in asked if not 1 <= cost <= most), None)
+        trouble = None if wrong is None else f"header {name!r} is {wrong}: a message costs from 1 to {most}"
+        return Costed([min(most, max(1, cost)) for cost in asked], trouble)
+
+    return costs
 
 
-def _header_cost(raw: bytes, name: str) -> int:
+def _asked_for(raw: bytes, name: str) -> int:
     """A message without the header, or with one that is no number, costs 1: somebody else published it."""
     try:
         value = (decode_properties(raw).headers or {}).get(name)
     except ProtocolError:
         return 1
-    return max(0, value) if isinstance(value, int) and not isinstance(value, bool) else 1
+    return value if isinstance(value, int) and not isinstance(value, bool) else 1
 
 
 def _called(function: Callable[[Message], int]) -> Costs:
-    def costs(_: Deliveries, raws: list[Raw]) -> list[int]:
+    def costs(_: Deliveries, raws: list[Raw], __: int) -> Costed:
         found = []
+        trouble = None
         for raw in raws:
-            cost = function(Message(raw, _not_yet))
-            if not isinstance(cost, int) or isinstance(cost, bool) or cost < 0:
-                raise ConfigError("cost", cost, "a whole number from 0 on, for every message")
-            found.append(cost)
-        return found
+            cost = 1
+            try:
+                cost = function(Message(raw, _not_yet))
+                if not isinstance(cost, int) or isinstance(cost, bool) or cost < 0:
+                    raise ConfigError("cost", cost, "a whole number for every message")
+            except Exception as error:  # the user's own function, in the thread that must go on reading
+                cost, trouble = 1, repr(error)
+            found.append(max(1, cost))
+        return Costed(found, trouble)
 
     return costs
 

@@ -1,33 +1,32 @@
 """Where the threads meet: one lock around Flow and the links.
 
 The connection's reader puts messages in, workers take batches of them and bring back what became of them,
-the conductor keeps time. Under the lock nobody waits, writes or logs; what is decided there is put into the
+the upkeep keeps time. Under the lock nobody waits, writes or logs; what is decided there is put into the
 outbox and into `notes`, and done by whoever leaves.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from leash.amqp.properties import decode_properties
-from leash.amqp.wire import Deliveries
+from leash.amqp.traits import Traits
+from leash.consumer.arrivals import Arrivals
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.costs import Costs
 from leash.consumer.link import Link
-from leash.consumer.message import Message, Raw
 from leash.consumer.outbox import Outbox
-from leash.consumer.settle import Outcome
-from leash.errors import AmqpError, LeashError
-from leash.flow import Dispatch, Flow, Probe, SetWindow, Shed
+from leash.consumer.raw import LINK, Raw
+from leash.consumer.settle import Settler
+from leash.errors import AmqpError
+from leash.flow import Dispatch, Flow, Probe, SetWindow
 
 if TYPE_CHECKING:
-    from leash.consumer.workers import Worker
+    from leash.consumer.limbo import Limbo
+    from leash.consumer.message import Message
 
 log = logging.getLogger("leash.consumer")
 
@@ -76,54 +75,18 @@ class Engine:
         self.notes: deque[tuple[int, str, dict[str, object]]] = deque(maxlen=1000)
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in flow.lanes}
         self.nudge = threading.Event()
-        """Set when the conductor has something to do before its next tick."""
+        """Set when the upkeep has something to do before its next tick."""
         self.on_ready: Callable[[], None] | None = None
         """For workers that wait in an event loop."""
-        self._costs = costs
-        self._deadlines = deadlines
+        self.traits: dict[str, Traits | None] = {}
+        """What the broker told of each queue; None where it did not."""
+        self.arrivals = Arrivals(self, costs, deadlines)
+        self.settler = Settler(self)
+        self.limbo: Limbo | None = None
         self._idle = 0
         self._next_look = NEVER  # when the first of those who wait looks again
 
-    # --- the reader's thread ---
-
-    def deliver(self, link: Link, batch: Deliveries) -> None:
-        now = self.clock.now()
-        raws: list[Raw] = list(
-            zip(
-                batch.tags,
-                batch.redelivered,
-                batch.exchanges,
-                batch.routing_keys,
-                batch.properties,
-                batch.bodies,
-                repeat(link),
-                repeat(now),
-                strict=False,
-            )
-        )
-        costs = None if self._costs is None else self._cost(batch, raws)
-        ages = None
-        if link.queue in self._deadlines:
-            wall = self.clock.wall()
-            ages = [_age(raw, wall) for raw in batch.properties]
-        with self.lock:
-            link.ledger.delivered += len(raws)
-            if not link.alive:
-                return
-            if link.ending:
-                self._give_back(link, raws)
-                self.nudge.set()
-                return
-            self.flow.arrive(now, link.queue, raws, costs, ages, link.epoch_of(batch.consumer_tag))
-            self.wake()
-
-    def _cost(self, batch: Deliveries, raws: list[Raw]) -> list[int] | None:
-        assert self._costs is not None
-        try:
-            return self._costs(batch, raws)
-        except Exception as error:  # the user's own function, in the thread that must go on reading
-            self.note(logging.ERROR, "cost_failed", error=repr(error), messages=len(raws))
-            return None
+    # --- links ---
 
     def lost(self, link: Link, error: AmqpError | None = None) -> None:
         """Its channel is gone: what came by it cannot be settled any more."""
@@ -131,6 +94,7 @@ class Engine:
             if not link.alive:
                 return
             link.alive = False
+            self.arrivals.remember(link)
             if self.links.get(link.queue) is link:
                 del self.links[link.queue]
                 self.flow.forget(self.clock.now(), link.queue)
@@ -150,13 +114,18 @@ class Engine:
     def pull(
         self, finished: Finished | None, most: int | None = None, until: int | None = None
     ) -> list[Dispatch] | None:
-        """Bring back what is finished and wait for work; None: stop. Empty only `until` has come."""
+        """Bring back what is finished and wait for work; None: stop.
+
+        Returns an empty list once `until` has passed, if nothing more can come before that because all that
+        may be here is in work, or when the next message is to be taken from limbo.
+        """
         since: int | None = None
         while True:
             with self.lock:
-                work, data = self._exchange(finished, most, since)
+                limbo = self._limbo_due()
+                work, data = self._exchange(finished, 0 if limbo else most, since)
                 finished = None
-                if not work and data is None and not self.stopping:
+                if not (work or limbo or self.stopping) and data is None:
                     now = self.clock.now()
                     since = since or now
                     self._sleep(now, self.patience(now, since, until))
@@ -167,8 +136,14 @@ class Engine:
                 return work
             if self.stopping:
                 return None
-            if until is not None and self.clock.now() >= until:
+            if limbo or (until is not None and (self.clock.now() >= until or self.flow.spent)):
                 return []
+
+    def _limbo_due(self) -> bool:
+        if self.limbo is None or self.stopping:
+            return False
+        now = self.clock.now()
+        return self.limbo.due(now) and not self.limbo.rescuing(now)
 
     def _sleep(self, now: int, most: int) -> None:
         wait = self.flow.wait(now)
@@ -189,11 +164,14 @@ class Engine:
 
     def try_pull(
         self, finished: Finished | None, most: int | None, since: int | None
-    ) -> tuple[list[Dispatch], int | None]:
-        """The same for an event loop: never waits nor writes. Also says for how long to wait."""
+    ) -> tuple[list[Dispatch], int | None, bool]:
+        """The same for an event loop: never waits nor writes. Also says for how long to wait, and whether the
+        next message is to be taken from limbo.
+        """
         with self.lock:
-            work, _ = self._exchange(finished, most, since, claim=False)
-            return work, self.flow.wait(self.clock.now())
+            limbo = self._limbo_due()
+            work, _ = self._exchange(finished, 0 if limbo else most, since, claim=False)
+            return work, self.flow.wait(self.clock.now()), limbo
 
     def _exchange(
         self, finished: Finished | None, most: int | None, since: int | None, claim: bool = True
@@ -203,7 +181,7 @@ class Engine:
         if finished is not None:
             self._finish(now, finished)
         work: list[Dispatch] = []
-        if not self.stopping:
+        if not self.stopping and (self.limbo is None or not self.limbo.rescuing(now)):
             work = flow.take(now, most, since)
         if flow.decisions:
             self.carry_out()
@@ -218,88 +196,30 @@ class Engine:
         dispatches, services, done = finished
         if dispatches:
             self.flow.done(now, dispatches, services)
-        self._ack(done)
-        for link in dict.fromkeys([dispatch.messages[0][6] for dispatch in dispatches if dispatch.messages]):
+        self.settler.done(done)
+        for link in dict.fromkeys(
+            [dispatch.messages[0][LINK] for dispatch in dispatches if dispatch.messages]
+        ):
             if link.alive:
-                self._ack_due(link, link.queue)
-
-    def _ack(self, done: list[Raw]) -> None:
-        for raw in done:
-            link = raw[6]
-            if link.alive:
-                link.ledger.ack(raw[0])
-
-    def _ack_due(self, link: Link, lane: str) -> None:
-        """Acks wait for each other for as long as the lane's window allows for it."""
-        state = self.flow.lanes[lane]
-        due = min(state.most, max(1, state.credit // 2))
-        if link.ledger.unsent >= due:
-            link.flush(singles=False)
-            if link.ledger.unsent >= due:
-                link.flush()
-        link.resume()
-
-    def claim(self, message: Message) -> bool:
-        """It failed, and is not the handler's any more. False: it was settled, or its channel is gone."""
-        with self.lock:
-            if message._outcome is not None or not message._link.alive:
-                return False
-            message._outcome = Outcome.REPUBLISHED
-        return True
-
-    def settle(self, message: Message, outcome: Outcome, claimed: bool = False) -> bool:
-        """One message, by hand or, once it is claimed, after it was republished."""
-        link = message._link
-        with self.lock:
-            if (message._outcome is not None and not claimed) or not link.settle(message._tag, outcome):
-                return False
-            message._outcome = outcome
-            self.counts[link.queue][outcome.value] += 1
-            self._ack_due(link, link.queue)
-        return True
-
-    def recall(self, worker: Worker) -> None:
-        """It is busy for longer than its batch should have taken: ack what is done, and let others have what
-        it did not begin.
-        """
-        if not worker.done and not any(worker.todo):
-            return
-        with self.lock:
-            if worker.begin is None or self.stopping:
-                return
-            now = self.clock.now()
-            for index, todo in enumerate(worker.todo):
-                back = [raw for raw in _drained(todo) if not self._useless(raw)]
-                if back:
-                    arrived = [raw[7] for raw in back]
-                    worker.work[index] = self.flow.recall(now, worker.work[index], back, arrived)
-            done = worker.done[:]
-            del worker.done[: len(done)]
-            self._ack(done)
-            self.wake()
-
-    def _useless(self, raw: Raw) -> bool:
-        """Nobody is to begin with it: its queue is paused, or its channel gone."""
-        if raw[6].alive and not raw[6].ending:
-            return False
-        self._give_back(raw[6], [raw])
-        return True
+                self.settler.ack_due(link)
 
     def give_back(self, raws: list[Raw]) -> None:
         """Messages that no worker started."""
         with self.lock:
             for raw in raws:
-                self._give_back(raw[6], [raw])
+                self.settler.give_back(raw[LINK], [raw])
         self.nudge.set()
 
-    def _give_back(self, link: Link, raws: list[Raw]) -> None:
-        if link.spec.ordered or not link.alive:
-            return  # to keep the order, only the channel's end gives them back
-        for raw in raws:
-            link.settle(raw[0], Outcome.GIVEN_BACK)
-        self.counts[link.queue][Outcome.GIVEN_BACK.value] += len(raws)
-
     # --- under the lock ---
+
+    def keep(self, message: Message) -> None:
+        """It was to be rescued, and is buffered after all."""
+        link = message.link
+        if link.ending:
+            self.settler.give_back(link, [message.raw])
+        elif link.alive:
+            self.flow.arrive(self.clock.now(), link.queue, [message.raw])
+            self.wake()
 
     def carry_out(self) -> None:
         """What Flow decided besides dispatching."""
@@ -320,25 +240,30 @@ class Engine:
                 if link is not None:
                     link.resize(decision.window, decision.epoch, decision.resume)
             else:
-                self._shed(decision)
+                self.settler.shed(decision)
+                self.note(
+                    logging.INFO, "shed", queue=decision.lane, kind=decision.kind, reason=decision.reason
+                )
         self.flow.decisions.clear()
-
-    def _shed(self, shed: Shed) -> None:
-        outcome = Outcome.GIVEN_BACK if shed.kind == "return" else Outcome.DROPPED
-        raw = shed.message
-        if raw[6].settle(raw[0], outcome):
-            self.counts[shed.lane]["returned" if shed.kind == "return" else "dropped"] += 1
-        self.note(logging.INFO, "shed", queue=shed.lane, kind=shed.kind, reason=shed.reason)
 
     def flush(self) -> None:
         for link in self.links.values():
             if link.ledger.unsent:
                 link.flush()
             link.resume()
+        if self.limbo is not None:
+            for link in self.limbo.links():
+                link.flush()
 
     def note(self, level: int, event: str, **fields: object) -> None:
-        """A line for the log, written by the conductor."""
+        """A line for the log, written by `emit`."""
         self.notes.append((level, event, fields))
+
+    def emit(self) -> None:
+        """Write the lines that were noted. Not under the lock."""
+        while self.notes:
+            level, event, fields = self.notes.popleft()
+            log.log(level, "event=%s %s", event, " ".join(f"{k}={v!r}" for k, v in fields.items()))
 
     def wake(self) -> None:
         """Wake as many workers as there are batches; where they are fast, whoever runs is back soon."""
@@ -354,8 +279,11 @@ class Engine:
 
     def check(self) -> None:
         """Should a busy worker have been slow after all, another one takes over."""
-        if self._idle and self.flow.buffered:
+        limbo = self._limbo_due()
+        if self._idle and (self.flow.buffered or limbo):
             self.ready.notify()
+        if limbo and self.on_ready is not None:
+            self.on_ready()
 
     def drain(self) -> None:
         """Write what is due. Not under the lock."""
@@ -368,9 +296,9 @@ class Engine:
         with self.lock:
             self.flow.pause(queue)
             link = self.links.get(queue)
-            if link is not None and not link.spec.sole:
+            if link is not None and not link.spec.sole and not link.fleeting:
                 link.stop()
-                self._give_back(link, self.flow.forget(self.clock.now(), queue))
+                self.settler.give_back(link, self.flow.forget(self.clock.now(), queue))
         self.nudge.set()
 
     def resume(self, queue: str) -> None:
@@ -393,26 +321,8 @@ class Engine:
                     self.flow.forget(self.clock.now(), link.queue)
                 else:
                     link.stop()
-                    self._give_back(link, self.flow.forget(self.clock.now(), link.queue))
+                    self.settler.give_back(link, self.flow.forget(self.clock.now(), link.queue))
             self.ready.notify_all()
             if self.on_ready is not None:
                 self.on_ready()
         self.nudge.set()
-
-
-def _drained(todo: deque[Raw]) -> list[Raw]:
-    """All that is left, taken one by one from the end while a worker takes from the front."""
-    taken = []
-    with contextlib.suppress(IndexError):
-        while True:
-            taken.append(todo.pop())
-    return taken[::-1]
-
-
-def _age(raw: bytes, wall: float) -> int:
-    """Ns since a message's timestamp; 0 without one."""
-    try:
-        stamp = decode_properties(raw).timestamp
-    except LeashError:
-        return 0
-    return 0 if stamp is None else max(0, int((wall - stamp.timestamp()) * 1e9))

@@ -13,22 +13,45 @@ from pamqp import commands
 from pamqp.base import Frame as Method
 
 from leash.amqp import wire
-from leash.amqp.channel import Channel
+from leash.amqp.channel import Channel, Reply
+from leash.amqp.rescue import LIMIT
 from leash.amqp.wire import Deliveries
 from leash.consumer.clock import SYSTEM, Clock
+from leash.consumer.ledger import Ledger
 from leash.consumer.outbox import Outbox
 from leash.consumer.settings import Queue
-from leash.consumer.settle import ACKED, Ledger, Outcome
+from leash.consumer.settle import ACKED, Outcome
 
 _Consume = wire.unchecked(commands.Basic.Consume)
 _serial = itertools.count(1)
+_EPOCHS = 8
+"""Consumers whose epochs are remembered: messages of older ones have long come."""
 
 
 class Link:
     """A channel that consumes one queue. When it is not `alive`, what came by it cannot be settled."""
 
-    def __init__(self, spec: Queue, channel: Channel, outbox: Outbox, clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self,
+        spec: Queue,
+        channel: Channel,
+        outbox: Outbox,
+        clock: Clock = SYSTEM,
+        *,
+        limit: int | None = LIMIT,
+        counted: bool = False,
+        fleeting: bool = False,
+        limbo: bool = False,
+    ) -> None:
         self.clock = clock
+        self.limit = limit
+        """How often the broker delivers a message before it drops it, as far as we know; None: for ever."""
+        self.counted = counted
+        """The broker counts how often its messages come back; else such a header is the publisher's."""
+        self.fleeting = fleeting
+        """The broker deletes the queue with its last consumer, or may: there is always one."""
+        self.limbo = limbo
+        """It takes what came back too often, one by one, and consumes nothing."""
         self.queue = spec.name
         self.spec = spec
         self.channel = channel
@@ -39,9 +62,15 @@ class Link:
         """It is to take no more: what still comes is given back."""
         self.failures: dict[int, int] = {}
         """How often the message at the head of an ordered lane failed in place."""
+        self.head: object = None
+        """What that message is, to know it again on another channel."""
         self._deliver: Callable[[Link, Deliveries], None] | None = None
         self._on_cancel: Callable[[Link], None] | None = None
         self._tag: str | None = None
+        self._starting = True  # the broker may not have heard of the first consumer: nothing to cancel yet
+        self._resized: tuple[int, int, int | None] | None = None  # meanwhile
+        self._proof = ""  # the tag of a consumer that was asked for only to see whether it is granted
+        self._proving = False
         self._epochs: dict[str, int] = {}
         self._next: tuple[int, int, int] | None = None  # window, epoch, old messages at which to consume anew
         self._window = 0
@@ -53,7 +82,7 @@ class Link:
         epoch: int,
         deliver: Callable[[Link, Deliveries], None],
         on_cancel: Callable[[Link], None],
-    ) -> Callable[[float], object]:
+    ) -> Reply:
         """Consume; call what this returns to wait until the broker said yes. Not under the lock."""
         self._deliver, self._on_cancel = deliver, on_cancel
         self._window = window
@@ -62,21 +91,49 @@ class Link:
         self.channel.ask(commands.Basic.Qos(0, window, False), commands.Basic.QosOk)
         return self.channel.ask(self._consume(self._tag, nowait=False), commands.Basic.ConsumeOk)
 
+    def started(self) -> None:
+        """The consumer has been asked for: now do what was asked of it meanwhile."""
+        self._starting = False
+        if self.ending:
+            self.stop()
+        elif self._resized is not None:
+            self.resize(*self._resized)
+        self._resized = None
+
     def epoch_of(self, tag: str) -> int:
-        """The epoch of a consumer; the first message of a newer one says that all of the older have come."""
-        epochs = self._epochs
-        if len(epochs) > 1 and tag in epochs:
-            for older in list(itertools.takewhile(lambda name: name != tag, epochs)):
-                del epochs[older]
-                self.channel.forget_consumer(older)
-        return epochs.get(tag, 0)
+        """The epoch of a consumer."""
+        return self._epochs.get(self._tag or tag if tag == self._proof else tag, 0)
+
+    @property
+    def idle_for_proof(self) -> bool:
+        """Whether it has room for messages: then one more consumer brings no more of them."""
+        busy = self.ending or self.spec.exclusive or self._tag is None or self._next is not None
+        return self.alive and not busy and self.ledger.unsettled < self._window
+
+    def ask_proof(self) -> Reply:
+        """Ask for one more consumer, to see whether the queue can be reached. Not under the lock."""
+        self._proof, self._proving = f"leash-{self.queue[:40]}-{next(_serial)}", True
+        self.channel.expect_consumer(self._proof, self._on_deliver)
+        return self.channel.ask(self._consume(self._proof, nowait=False), commands.Basic.ConsumeOk)
+
+    def end_proof(self) -> None:
+        """End that consumer, if there is one; what was sent to it is like the rest. Not under the lock."""
+        if self._proving and self.alive:
+            self._proving = False
+            self.channel.write(wire.method(self.channel.number, commands.Basic.Cancel(self._proof, False)))
 
     def resize(self, window: int, epoch: int, resume: int | None) -> None:
         """Another window from now on; a smaller one when `resume` messages are left of the old."""
-        if self._tag is not None:
-            self._cancel()
-        self._next = (window, epoch, 1 << 62 if resume is None else resume)
+        if self._starting:
+            self._resized = (window, epoch, resume)
+            return
+        old = self._tag
+        if old is not None and not self.fleeting:
+            self._cancel(old)
+        self._next = (window, epoch, 1 << 62 if resume is None or self.fleeting else resume)
         self.resume()
+        if old is not None and self.fleeting:
+            self._cancel(old)
 
     def resume(self) -> None:
         """Consume with the new window, if it is time."""
@@ -97,20 +154,24 @@ class Link:
         """Take no more messages."""
         self.ending = True
         self._next = None
-        if self._tag is not None and self.alive:
-            self._cancel()
+        if self._tag is not None and self.alive and not self._starting:
+            self._cancel(self._tag)
 
     def restart(self, window: int, epoch: int) -> None:
-        """The end of `stop`."""
+        """The inverse of `stop`."""
         self.ending = False
         self.resize(window, epoch, None)
 
+    def acks(self) -> Callable[[int], bool]:
+        """Acks a tag, to go out with the next flush; answers as `settle` does. While the lock is held."""
+        return self.ledger.ack if self.alive else _gone
+
     def settle(self, tag: int, outcome: Outcome) -> bool:
         """False: it was settled before, or the channel is gone and the broker delivers it again."""
+        if outcome in ACKED:
+            return self.acks()(tag)
         if not self.alive:
             return False
-        if outcome in ACKED:
-            return self.ledger.ack(tag)
         data = self.ledger.settle(tag, outcome)
         if data is None:
             return False
@@ -124,9 +185,10 @@ class Link:
             if data:
                 self.outbox.add(data)
 
-    def _cancel(self) -> None:
-        self._send(commands.Basic.Cancel(self._tag, True))
-        self._tag = None
+    def _cancel(self, tag: str) -> None:
+        self._send(commands.Basic.Cancel(tag, False))
+        if tag == self._tag:
+            self._tag = None
         # Those on their way to us are not in the ledger yet: all credit is taken to be out.
         self._last = self.ledger.settled + max(self._window, self.ledger.unsettled)
 
@@ -139,6 +201,8 @@ class Link:
     def _new_tag(self, epoch: int) -> str:
         tag = f"leash-{self.queue[:40]}-{next(_serial)}"
         self._epochs[tag] = epoch
+        if len(self._epochs) > _EPOCHS:
+            del self._epochs[next(iter(self._epochs))]
         return tag
 
     def _on_deliver(self, batch: Deliveries) -> None:
@@ -148,3 +212,7 @@ class Link:
     def _cancelled(self, tag: str) -> None:
         if tag == self._tag and self._on_cancel is not None:
             self._on_cancel(self)
+
+
+def _gone(_: int) -> bool:
+    return False

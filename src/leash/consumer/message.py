@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from leash.amqp.properties import Properties, decode_properties
+from leash.amqp.properties import Properties, decode_properties, read_header, with_headers
+from leash.amqp.rescue import COUNTS, rescues
+from leash.consumer.raw import Raw
 from leash.consumer.settle import Outcome
 from leash.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from leash.consumer.link import Link
 
 TRIES = "x-leash-tries"
 EXCHANGE = "x-leash-exchange"
@@ -19,68 +19,59 @@ ROUTING_KEY = "x-leash-routing-key"
 _TRIED = TRIES.encode()
 _TRIES_MOST = 1 << 30  # a header may say anything
 
-Raw = tuple[int, bool, str, str, bytes, bytes, "Link", int]
-"""Delivery tag, redelivered, exchange, routing key, property bytes, body, link, ns of arrival."""
-
 
 class Message:
     """A delivery. Returning from the handler acks it; raising fails it; or settle it by hand, once."""
 
     __slots__ = (
-        "_arrived",
-        "_link",
-        "_outcome",
-        "_raw_properties",
         "_settle",
-        "_tag",
+        "arrived",
         "body",
         "exchange",
         "failures",
+        "link",
+        "outcome",
+        "raw_properties",
         "redelivered",
         "routing_key",
+        "tag",
     )
 
     def __init__(self, raw: Raw, settle: Callable[[Message, Outcome], bool]) -> None:
         (
-            self._tag,
+            self.tag,
             self.redelivered,
             self.exchange,
             self.routing_key,
-            self._raw_properties,
+            self.raw_properties,
             self.body,
-            self._link,
-            self._arrived,
+            self.link,
+            self.arrived,
         ) = raw
         self._settle = settle
-        self._outcome: Outcome | None = None
-        self.failures = self._link.failures.get(self._tag, 0) if self._link.failures else 0
-        if _TRIED in self._raw_properties:
+        self.outcome: Outcome | None = None
+        self.failures = self.link.failures.get(self.tag, 0) if self.link.failures else 0
+        if _TRIED in self.raw_properties:
             self._restore()
 
     def __repr__(self) -> str:
-        return f"<Message {self._tag} of {self.queue!r}, {len(self.body)} bytes>"
+        return f"<Message {self.tag} of {self.queue!r}, {len(self.body)} bytes>"
 
     def _restore(self) -> None:
-        """A retried copy came by way of its retry queue: show where it was published first."""
-        headers = self._known_headers()
-        self.exchange = _text(headers.get(EXCHANGE, self.exchange))
-        self.routing_key = _text(headers.get(ROUTING_KEY, self.routing_key))
-
-    def _known_headers(self) -> Mapping[str, Any]:
-        """Malformed properties are for the handler to stumble over, not for us."""
-        try:
-            return self.headers
-        except ProtocolError:
-            return {}
+        """A copy of ours: show where it was published first, and that it has been here before."""
+        if rescues(self.raw_properties):
+            self.redelivered = True
+        self.exchange = _text(read_header(self.raw_properties, EXCHANGE), self.exchange)
+        self.routing_key = _text(read_header(self.raw_properties, ROUTING_KEY), self.routing_key)
 
     @property
     def queue(self) -> str:
-        return self._link.queue
+        return self.link.queue
 
     @property
     def properties(self) -> Properties:
         """The AMQP properties. Read only: equal ones share an object."""
-        return decode_properties(self._raw_properties)
+        return decode_properties(self.raw_properties)
 
     @property
     def headers(self) -> Mapping[str, Any]:
@@ -89,9 +80,11 @@ class Message:
     @property
     def tries(self) -> int:
         """How often it failed before."""
-        if _TRIED not in self._raw_properties:
+        if _TRIED not in self.raw_properties:
             return self.failures
-        tries = self._known_headers().get(TRIES)
+        tries = read_header(
+            self.raw_properties, TRIES
+        )  # malformed others are for the handler to stumble over
         return self.failures + (min(max(0, tries), _TRIES_MOST) if isinstance(tries, int) else 0)
 
     @property
@@ -99,26 +92,32 @@ class Message:
         """Seconds since its timestamp, which has whole seconds; without one, since it arrived here."""
         stamp = self.properties.timestamp
         if stamp is not None:
-            return max(0.0, self._link.clock.wall() - stamp.timestamp())
-        return (self._link.clock.now() - self._arrived) / 1e9
+            return max(0.0, self.link.clock.wall() - stamp.timestamp())
+        return (self.link.clock.now() - self.arrived) / 1e9
 
     def raw_again(self) -> Raw:
         """For another try in place, on an ordered lane."""
-        self._link.failures = {self._tag: self.failures + 1}
+        self.link.failures = {self.tag: self.failures + 1}
+        self.link.head = identity(self.raw_properties, self.body)
+        return self.raw
+
+    @property
+    def raw(self) -> Raw:
+        """For another worker to begin with it."""
         return (
-            self._tag,
+            self.tag,
             self.redelivered,
             self.exchange,
             self.routing_key,
-            self._raw_properties,
+            self.raw_properties,
             self.body,
-            self._link,
-            self._arrived,
+            self.link,
+            self.arrived,
         )
 
     @property
     def settled(self) -> bool:
-        return self._outcome is not None
+        return self.outcome is not None
 
     def ack(self) -> bool:
         """Done with it. False, and nothing happens, if it was settled before or its connection is gone."""
@@ -129,10 +128,22 @@ class Message:
         return self._settle(self, Outcome.REJECTED)
 
     def requeue(self) -> bool:
-        """Back to the queue, where it may come again at once."""
+        """Back to the queue, where it may come again at once; on an ordered lane it is the next to begin.
+        However often: the broker does not drop it.
+        """
         return self._settle(self, Outcome.REQUEUED)
 
 
-def _text(value: object) -> str:
-    """A header as it was before it was one: pamqp leaves what is not UTF-8 as bytes."""
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+def identity(properties: bytes, body: bytes) -> object:
+    """What a message is the same by when it comes again: all but the broker's counts."""
+    try:
+        return with_headers(properties, {**dict.fromkeys(COUNTS), "": 0}), body  # so that there are headers
+    except (ProtocolError, ValueError, IndexError, struct.error):
+        return body
+
+
+def _text(value: object, otherwise: str) -> str:
+    """A header as it was before it was one: decoding leaves what is not UTF-8 as bytes."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else otherwise

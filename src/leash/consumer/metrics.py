@@ -26,6 +26,10 @@ _GAUGES: dict[str, tuple[str, _Read]] = {
     "leash_buffered": ("Messages here that no worker has begun", lambda q: q.buffered),
     "leash_in_work": ("Messages in the hands of workers", lambda q: q.in_work),
     "leash_unsettled": ("Messages that the broker waits to hear about", lambda q: q.unsettled),
+    "leash_unsettled_bytes": (
+        "Their bodies' length, by the mean of the last ones",
+        lambda q: q.unsettled * (q.message_bytes or 0),
+    ),
     "leash_tokens": ("What its rate allows at once; below 0 is debt", lambda q: q.tokens),
     "leash_sitting_out": ("1 while it is paused, throttled, or in order and busy", lambda q: q.blocked),
     "leash_queue_connected": ("1 while it is being consumed", lambda q: q.connected),

@@ -1,38 +1,28 @@
-"""What a user asks for: queues and retries, checked before anything is consumed. Seconds here, ns inside."""
+"""What a user asks for, checked before anything is consumed. Seconds in the arguments, ns inside."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
+from leash.amqp.uri import Uri
+from leash.consumer.costs import Costs
+from leash.consumer.raw import REDELIVERED, Raw
+from leash.consumer.retry import Retry
 from leash.errors import ConfigError
-from leash.flow import Lane
+from leash.flow import Flow, Lane
+from leash.flow.flow import Cost
 from leash.policies.exact import Number, per_second, whole
 from leash.policies.shed import Mode
 from leash.policies.window.credit import MOST
+from leash.units import nanoseconds
 
-SECOND = 1_000_000_000
-FIXED_WINDOW = 16
-"""For single-active and exclusive consumers: cancelling to resize would hand the queue over."""
-
-LONGEST = 1_000_000_000
-"""Seconds: threads refuse to wait for much longer than that."""
-LONGEST_WAIT = 4_294_967
-"""Seconds: a retry queue's `x-message-ttl` is at most 2**32 - 1 ms."""
+BUFFER_MESSAGES = 20_000
+BUFFER_BYTES = 32 * 1024 * 1024
+"""What a consumer holds, and has on its way, unless told otherwise: of all queues together."""
 
 OnExhausted = Literal["park", "reject", "discard"]
-
-
-def nanoseconds(argument: str, seconds: float, most: int = LONGEST) -> int:
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not 0 <= seconds <= most  # nor is NaN
-    ):
-        raise ConfigError(argument, seconds, f"seconds, from 0 to {most}")
-    return round(seconds * SECOND)
 
 
 def text(argument: str, value: str, allowed: str, least: int = 1, most: int | None = None) -> str:
@@ -46,31 +36,50 @@ def text(argument: str, value: str, allowed: str, least: int = 1, most: int | No
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Limits:
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue to consume, and what it may take of the pool. Leash does not declare it.
+
+    Arguments:
+        name: The queue's name.
+        quantum: Its share: so many messages (or units of cost) a round. Default: 1.
+        tier: 0 (the default) is served first; a higher number only when no lower one can be.
+        rate: Messages a second that go to workers, in this process. Default: no limit.
+        burst: How many of these may come at once after a pause. Default: 1. Needs a rate.
+        window: How many messages the broker may send ahead (AMQP's prefetch). "auto" (the default) finds
+            it; a number fixes it. With `ordered` or `exclusive` it is always fixed: 16, unless given.
+        shed: What may become of a standing delay in the buffer: "observe" counts it, "shrink" (the default)
+            makes the window smaller, "return" gives messages back to others, "drop" rejects those past
+            their deadline.
+        target: Seconds that a message may wait in the buffer before that is called a delay. Default: 0.005.
+        interval: Seconds that the delay must last. Default: 0.1.
+        deadline: Seconds after which a message is too old to be worked on; for `shed="drop"`, which needs
+            it.
+        ordered: One message at a time and in order, for queues with a single active consumer; a failing
+            message is tried again in place. Default: False.
+        exclusive: Refuse other consumers of this queue; not for quorum queues, where it excludes nobody.
+            Default: False.
+        delivery_limit: How often the broker delivers a message before it drops it. Default: found out,
+            which is not possible where a policy sets it, or where this user lacks the configure permission.
+        kind: The type of its dead queue, "classic" or "quorum". "auto" (the default): the queue's own, or
+            classic where that cannot be found out.
+    """
+
+    name: str
+    quantum: int = 1
+    _: KW_ONLY
     tier: int = 0
     rate: Number | None = None
-    """Messages a second."""
     burst: int | None = None
     window: int | Literal["auto"] = "auto"
     shed: Mode = "shrink"
-    """What a standing delay may do: observe, shrink the window, return messages, drop them."""
     target: float = 0.005
     interval: float = 0.1
     deadline: float | None = None
     ordered: bool = False
-    """One message at a time and in order, for single-active queues; retries wait in place."""
     exclusive: bool = False
-    kind: Literal["classic", "quorum"] = "classic"
-    """The type that its retry and dead queues get; should be its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Queue(_Limits):
-    """A queue to consume. `quantum` is its share: so many messages (or units of cost) a round."""
-
-    name: str
-    quantum: int = 1
+    delivery_limit: int | None = None
+    kind: Literal["auto", "classic", "quorum"] = "auto"
 
     def __post_init__(self) -> None:
         text("name", self.name, "a queue's name, of 1 to 255 bytes", most=255)
@@ -84,12 +93,14 @@ class Queue(_Limits):
             whole("burst", self.burst, 1)
         if self.window != "auto":
             whole("window", self.window, 1, MOST)
+        if self.delivery_limit is not None:
+            whole("delivery_limit", self.delivery_limit, 1)
         if self.shed not in get_args(Mode):
             raise ConfigError("shed", self.shed, f"one of {', '.join(get_args(Mode))}")
         if self.shed == "drop" and self.deadline is None:
             raise ConfigError("deadline", None, "seconds: dropping loses messages, so it needs a deadline")
-        if self.kind not in ("classic", "quorum"):
-            raise ConfigError("kind", self.kind, "classic or quorum")
+        if self.kind not in ("auto", "classic", "quorum"):
+            raise ConfigError("kind", self.kind, "auto, classic or quorum")
         for argument, value in (("ordered", self.ordered), ("exclusive", self.exclusive)):
             if not isinstance(value, bool):
                 raise ConfigError(argument, value, "True or False")
@@ -102,69 +113,23 @@ class Queue(_Limits):
     def sole(self) -> bool:
         return self.ordered or self.exclusive
 
-    def lane(self, least: int = 1) -> Lane:
-        """The lane that Flow makes of it; `least` is the window that a batch handler needs."""
-        window: int | None = None if self.window == "auto" else self.window
-        if window is None and self.sole:
-            window = FIXED_WINDOW
+    def lane(self) -> Lane:
+        """The lane that Flow makes of it."""
         return Lane(
             self.name,
             self.quantum,
             self.tier,
             self.rate,
             1 if self.burst is None else self.burst,
-            window,
+            None if self.window == "auto" else self.window,
             self.shed,
             max(1, nanoseconds("target", self.target)),
             max(1, nanoseconds("interval", self.interval)),
             None if self.deadline is None else max(1, nanoseconds("deadline", self.deadline)),
-            None,
+            self.delivery_limit,
             self.ordered,
             self.sole,
-            least,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Try a failing message `tries` times in all, `delay` seconds apart.
-
-    With a `factor` above 1 each wait is that much longer than the one before, up to `cap` seconds. Every
-    different wait is a queue of its own on the broker.
-    """
-
-    tries: int = 5
-    delay: float = 2.0
-    factor: float = 1.0
-    cap: float = 3600.0
-
-    def __post_init__(self) -> None:
-        whole("tries", self.tries, 1)
-        nanoseconds("delay", self.delay, LONGEST_WAIT)
-        nanoseconds("cap", self.cap, LONGEST_WAIT)
-        numeric = isinstance(self.factor, int | float) and not isinstance(self.factor, bool)
-        if not numeric or not 1 <= self.factor <= 1000:
-            raise ConfigError("factor", self.factor, "a number from 1 to 1000")
-
-    def wait(self, failures: int) -> int | None:
-        """Milliseconds to wait after so many failures, one of `waits`; None: no more tries."""
-        failures = max(1, failures)  # it comes from a header, which anybody may write
-        if failures >= self.tries:
-            return None
-        try:
-            growth = float(self.factor) ** min(failures - 1, 200)
-        except OverflowError:
-            growth = sys.float_info.max
-        return round(1000 * min(self.delay * growth, max(self.cap, self.delay)))
-
-    def waits(self) -> list[int]:
-        """Every different wait."""
-        found: list[int] = []
-        for failures in range(1, min(self.tries, 1000)):
-            wait = self.wait(failures)
-            if wait is not None and wait not in found:
-                found.append(wait)
-        return found
 
 
 def queues_of(asked: object) -> list[Queue]:
@@ -180,3 +145,50 @@ def queues_of(asked: object) -> list[Queue]:
         if not isinstance(queue, str | Queue):
             raise ConfigError("queues", queue, allowed)
     return [Queue(queue) if isinstance(queue, str) else queue for queue in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A consumer's arguments, checked."""
+
+    uri: Uri
+    queues: list[Queue]
+    workers: int
+    retry: Retry
+    on_exhausted: OnExhausted
+    cost: Cost
+    costs: Costs | None
+    rate: Number | None
+    burst: int
+    guaranteed: Mapping[int, int] | None
+    buffer_messages: int | None
+    buffer_bytes: int
+    drain: int
+    """In ns."""
+    consumer_timeout: float
+    name: str
+
+    def flow(self, batch: int = 1) -> Flow:
+        """What decides for it; `batch` messages go to a batch handler at a time, over all workers."""
+        messages = self.buffer_messages
+        return Flow(
+            [queue.lane() for queue in self.queues],
+            workers=self.workers,
+            rate=self.rate,
+            burst=self.burst,
+            cost=self.cost,
+            guaranteed=self.guaranteed,
+            redelivered=_redelivered,
+            buffer_messages=max(BUFFER_MESSAGES, 2 * batch) if messages is None else messages,
+            buffer_bytes=self.buffer_bytes,
+            batch=batch,
+        )
+
+    @property
+    def deadlines(self) -> frozenset[str]:
+        """The queues whose messages have one."""
+        return frozenset(queue.name for queue in self.queues if queue.deadline is not None)
+
+
+def _redelivered(raw: Raw) -> bool:
+    return raw[REDELIVERED]

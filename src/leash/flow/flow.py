@@ -12,31 +12,33 @@ from itertools import repeat
 from typing import Any, Literal
 
 from leash.errors import ConfigError
-from leash.flow.decisions import Decision, Dispatch, Probe, Shed
-from leash.flow.lane import BUSY, MS, PARKING, PAUSED, WAITING, Lane, LaneState, at_once
-from leash.flow.leaving import leave_in_turn
-from leash.flow.picking import give_back, grants
-from leash.flow.sidelines import HOLD_LEAST, Sidelines
-from leash.flow.watch import Watch
-from leash.flow.windows import share_credit
+from leash.flow import hold, probes
+from leash.flow.budget import Budget
+from leash.flow.decisions import Decision, Dispatch, Shed
+from leash.flow.fairness import Watch
+from leash.flow.gaps import Gap
+from leash.flow.lane import PARKING, PAUSED, WAITING, Lane, LaneState, at_once, changed
+from leash.flow.leaving import come_back, leave_in_turn
+from leash.flow.picking import grants
+from leash.flow.served import BATCH_TIME, batch_of, served
+from leash.flow.sidelines import Sidelines
+from leash.flow.windows import NO_TIER, share_credit
 from leash.policies.exact import Number, whole
-from leash.policies.fair import DeficitRoundRobin, Ticket
+from leash.policies.fair import DeficitRoundRobin
 from leash.policies.tokens import TokenBucket
+from leash.units import MS
 
-BATCH_TIME = 500_000
-BATCH_MOST = 128
-"""A worker takes work for this many ns, and messages, at a time: less asks for the lock too often, more lets
-messages wait in a busy worker's hands.
-"""
-
-PROBE_EVERY = 1_000 * MS
 TICK = 50 * MS
 
 Cost = Literal["count", "given", "time"]
 
 
 class Flow:
-    """Decides for `workers` workers. A message costs 1, what is given as it arrives, or its time in us."""
+    """Decides for `workers` workers. A message costs 1, what is given as it arrives, or its time in us.
+
+    The lanes' windows together stay within `buffer_messages` and `buffer_bytes`; batch handlers want `batch`
+    messages at a time.
+    """
 
     def __init__(
         self,
@@ -48,6 +50,9 @@ class Flow:
         cost: Cost = "count",
         guaranteed: Mapping[int, int] | None = None,
         redelivered: Callable[[Any], bool] = lambda _: False,
+        buffer_messages: int | None = None,
+        buffer_bytes: int | None = None,
+        batch: int = 1,
     ) -> None:
         if cost not in ("count", "given", "time"):
             raise ConfigError("cost", cost, "one of count, given, time")
@@ -61,16 +66,24 @@ class Flow:
             [(spec.name, spec.quantum) for spec in specs],
             tiers={spec.name: spec.tier for spec in specs},
             guaranteed=guaranteed,
+            coming=lambda name: self.lanes[name].coming,
         )
-        self.guaranteed = bool(guaranteed)
-        self.lanes = {spec.name: LaneState(spec, self.workers) for spec in specs}
+        self.guaranteed = dict(guaranteed or {})
+        self.budget = Budget(specs, self.workers, buffer_messages, buffer_bytes, batch)
+        self.lanes = {spec.name: LaneState(spec, self.workers, self.budget) for spec in specs}
+        self.top = NO_TIER
+        """The highest tier with work."""
+        self.active = 0
+        """Lanes with work, about."""
         self.total = None if rate is None else TokenBucket(rate, burst)
         self._at_once = at_once(self.total)
         self.watch = Watch(self)
         self.sidelines = Sidelines(self.rounds, self.lanes)
+        self._gap = Gap(self)
         self.service = BATCH_TIME  # one by one, until it is known to be fast
         self.now = 0
         self.buffered = 0
+        self._dry = False  # nothing can be taken, until something happens or a timer fires
         self._ticked: int | None = None
         share_credit(self)
 
@@ -84,11 +97,16 @@ class Flow:
         costs: Iterable[int] | None = None,
         ages: Iterable[int] | None = None,
         epoch: int | None = None,
+        size: int | None = None,
     ) -> None:
-        """Messages came, sent under a window's `epoch`; `ages` in ns, for lanes with a deadline."""
-        now = self._at(now)
+        """Messages came, sent under a window's `epoch`; `ages` in ns, for lanes with a deadline; `size` in
+        bytes, all together. A message costs at least 1: one that cost nothing would never end a turn.
+        """
+        now = self._told(now)
         state = self.lanes[lane]
         count = len(messages)
+        if not state.size:
+            self.active += not state.waiting
         if epoch is None:
             epoch = state.window.epoch if state.window else 0
         born = repeat(now) if ages is None else [now - age for age in ages]
@@ -97,7 +115,7 @@ class Flow:
                 messages,
                 repeat(now),
                 repeat(epoch),
-                repeat(1) if costs is None else costs,
+                repeat(1) if costs is None else [max(1, cost) for cost in costs],
                 born,
                 strict=False,
             )
@@ -107,19 +125,22 @@ class Flow:
             state.evidence = max(0, state.evidence - count)
             state.fed = now
             if state.evidence < state.credit and state.probe_after is not None and now >= state.probe_after:
-                self.probe(now, state, "it may run dry")
-        state.held_since = None
-        state.doubted = False
+                probes.ask(self, now, state, "it may run dry")
+        hold.end(state)
         if state.renewing and state.window is not None and epoch == state.window.epoch:
             state.renewing = False
         self.rounds.offer(lane, count)
+        if state.tier < self.top and not state.blocks:
+            self.top = state.tier
+        if size is not None and count:
+            self.budget.arrived(self, state, count, size)
 
     def done(self, now: int, dispatches: list[Dispatch], services: list[int]) -> None:
         """Dispatches were worked on, for so many ns each, whatever came of it."""
-        self._at(now)
+        self._told(now)
         if len(dispatches) == 1:
             name, messages, estimate = dispatches[0]
-            self._served(name, len(messages), estimate, services[0])
+            served(self, name, len(messages), estimate, services[0])
             return
         sums: dict[str, list[int]] = {}
         for (name, messages, estimate), service in zip(dispatches, services, strict=True):
@@ -131,30 +152,7 @@ class Flow:
                 lane[1] += estimate
                 lane[2] += service
         for name, (count, estimate, service) in sums.items():
-            self._served(name, count, estimate, service)
-
-    def _served(self, name: str, count: int, estimate: int, service: int) -> None:
-        if not count:  # all of it was recalled
-            return
-        lane = self.lanes[name]
-        each = service // count
-        lane.in_work -= count
-        lane.work += service
-        lane.service += (each - lane.service) // 4 if lane.served else each
-        self.service += (each - self.service) // 8
-        lane.served += count
-        mean = lane.service
-        lane.most = 1 if mean >= BATCH_TIME else min(BATCH_MOST, BATCH_TIME // (mean or 1))
-        if self.cost == "time":
-            cost = max(count, service // 1000)
-            self.rounds.settle(Ticket(name, estimate), cost)
-            self.watch.cost(name, cost // count)
-            lane.charged += cost - estimate
-        lane.shedder.acked(count)
-        if lane.window is not None:
-            lane.window.served(each, count)
-        if lane.ordered:
-            self.sidelines.unblock(lane, BUSY)
+            served(self, name, count, estimate, service)
 
     def probed(
         self,
@@ -166,26 +164,13 @@ class Flow:
         slowest: int | None = None,
     ) -> None:
         """A passive look: messages ready at the broker, and how long answers took, at least and at most."""
-        now = self._at(now)
+        now = self._told(now)
         state = self.lanes[lane]
-        state.depth, state.consumers = ready, consumers
-        state.probing = False
-        if state.held_since is not None and ready:
-            state.confirmed = True
-            self.sidelines.until(max(now, state.held_since + self.sidelines.patience), state)
-        elif not ready:
-            state.held_since = None
-        self.sidelines.round_trip = round_trip
-        self.sidelines.slowest = round_trip if slowest is None else slowest
-        if state.window is not None:
-            state.window.round_trip = round_trip
-        state.probe_gap = min(PROBE_EVERY, 2 * state.probe_gap) if not ready else 0
-        state.probe_after = now + max(state.probe_gap, self.sidelines.patience)
-        if state.blocks & PAUSED or state.doubted:
-            ready = 0
-        # What left the queue before it was counted may still be on its way, and will count against `ready`.
-        state.evidence = ready and ready + max(0, state.credit - len(state.buffer) - state.in_work)
-        self.rounds.expect(lane, state.evidence)
+        self.active -= state.waiting
+        probes.answered(self, now, state, ready, consumers, round_trip, slowest)
+        self.active += state.waiting
+        if state.tier < self.top and state.waiting:
+            self.top = state.tier
 
     def not_probed(self, lane: str) -> None:
         """A look that was asked for did not come about."""
@@ -193,13 +178,14 @@ class Flow:
 
     def forget(self, now: int, lane: str) -> list[Any]:
         """The lane's connection is gone, or its consumer: nothing more comes. Returns what was buffered."""
-        self._at(now)
+        self._told(now)
         state = self.lanes[lane]
         left = [entry[0] for entry in state.buffer]
         state.buffer.clear()
         state.evidence = 0
-        state.held_since = state.probe_after = None
-        state.renewing = state.probing = state.doubted = False
+        hold.end(state)
+        state.probe_after = None
+        state.renewing = state.probing = False
         self.rounds.expect(lane, 0)
         self.withdraw(state, len(left))
         self.sidelines.unblock(state, PARKING)
@@ -207,26 +193,7 @@ class Flow:
 
     def recall(self, now: int, dispatch: Dispatch, messages: list[Any], arrived: list[int]) -> Dispatch:
         """The last `messages` of a dispatch were not begun and go back in front; returns what is left."""
-        now = self._at(now)
-        name, given, estimate = dispatch
-        state = self.lanes[name]
-        count = len(messages)
-        cost = estimate * count // len(given)
-        each = cost // count
-        state.buffer.extendleft(
-            (message, at, -1, each, at)
-            for message, at in zip(reversed(messages), reversed(arrived), strict=True)
-        )
-        self.buffered += count
-        state.in_work -= count
-        state.charged -= cost
-        give_back(self, state, Ticket(name, cost), 0, count)
-        if state.bucket is not None:
-            state.bucket.refund(now, count)
-            self.sidelines.throttle(now, state)
-        if self.total is not None:
-            self.total.refund(now, count)
-        return Dispatch(name, given[: len(given) - count], estimate - cost)
+        return come_back(self, self._told(now), dispatch, messages, arrived)
 
     # --- what to do ---
 
@@ -238,14 +205,33 @@ class Flow:
         limit = self.batch if most is None else most
         if self.total is not None:
             limit = min(limit, self.total.available(now), self._at_once)
+        if self._dry:
+            return []
         if not self.buffered:
             self.sidelines.hold(now)
             return []
-        found = grants(self, now, limit, BATCH_TIME if most is None else None)
-        out = leave_in_turn(self, now, found, since)
+        waits = self._gap.waits(now)
+        found = grants(self, now, limit, BATCH_TIME if most is None else None, waits)
+        if not found:
+            self._gap.begin(now)
+            self._dry = limit > 0
+            return []
+        out = leave_in_turn(self, now, found, self._gap.served(waits, found, since))
         if self.total is not None and out:
             self.total.take(now, sum([len(dispatch.messages) for dispatch in out]))
         return out
+
+    def starves(self, lane: LaneState) -> bool:
+        """Whether it gets nothing as long as the highest tier has work."""
+        return self.top < lane.tier and lane.tier not in self.guaranteed
+
+    @property
+    def spent(self) -> bool:
+        """Whether a batch can get no larger: the broker has messages, but the windows are too small."""
+        known = [lane for lane in self.lanes.values() if lane.evidence and not lane.blocks]
+        return any(lane.credit < lane.least for lane in known) and not any(
+            lane.renewing or lane.in_work + len(lane.buffer) < lane.credit for lane in known
+        )
 
     @property
     def limited(self) -> bool:
@@ -254,8 +240,7 @@ class Flow:
     @property
     def batch(self) -> int:
         """How many messages to take at a time: `BATCH_TIME` worth of work."""
-        mean = self.service
-        return 1 if mean >= BATCH_TIME else min(BATCH_MOST, BATCH_TIME // (mean or 1))
+        return batch_of(self.service)
 
     def wait(self, now: int) -> int | None:
         """Ns until time alone lets a waiting worker go on; None: only an arrival does."""
@@ -276,10 +261,9 @@ class Flow:
             return
         self._ticked = now
         share_credit(self)
+        self.budget.share(self, now)
         self.watch.look()
-        for lane in self.lanes.values():
-            if lane.probe_after is None or now - lane.probe_after >= PROBE_EVERY:
-                self.probe(now, lane, "a second went by")
+        probes.ask_all(self, now)
 
     # --- at run time ---
 
@@ -304,20 +288,20 @@ class Flow:
 
     def set_rate(self, now: int, lane: str | None, rate: Number | None, burst: int | None = None) -> None:
         """A lane's rate, or the total's (None); a rate of None is no limit."""
-        now = self._at(now)
+        now = self._told(now)
         if lane is None:
-            self.total = _bucket(now, self.total, rate, burst)
+            self.total = changed(now, self.total, rate, burst)
             self._at_once = at_once(self.total)
             return
         state = self._lane(lane)
-        state.limit(_bucket(now, state.bucket, rate, burst))
+        state.limit(changed(now, state.bucket, rate, burst))
         if state.window is not None:
             state.window.set_rate(rate, state.bucket.burst if state.bucket else 1)
         self.sidelines.throttle(now, state)
 
     def retry_in_place(self, now: int, lane: str, message: Any, at: int) -> None:
         """An ordered lane's message failed: it goes back to the head, and the lane waits until `at`."""
-        now = self._at(now)
+        now = self._told(now)
         state = self._lane(lane)
         state.buffer.appendleft((message, now, -1, 1, now))
         self.buffered += 1
@@ -340,27 +324,19 @@ class Flow:
             self.now = now
         return self.now
 
+    def _told(self, now: int) -> int:
+        self._dry = False
+        return self._at(now)
+
+    def _fire(self, now: int) -> None:
+        self._dry = False
+        probes.out_of_time(self, now)
+
     def _lane(self, name: str) -> LaneState:
+        self._dry = False
         if name not in self.lanes:
             raise ConfigError("queue", name, f"one of {', '.join(map(repr, self.lanes))}")
         return self.lanes[name]
-
-    def _fire(self, now: int) -> None:
-        doubtful, in_vain = self.sidelines.fire(now)
-        for lane in doubtful:
-            self.probe(now, lane, "a round waits for it")
-        for lane in in_vain:
-            if lane.held_since is None:
-                continue
-            waited = (now - lane.held_since) // MS
-            lane.held_since = None
-            lane.evidence = 0
-            lane.expired += 1
-            lane.doubted = True
-            lane.dries += 1
-            self.rounds.expect(lane.name, 0)
-            lane.renewing = False
-            self.probe(now, lane, f"nothing came for {waited} ms although its queue had messages")
 
     def withdraw(self, lane: LaneState, count: int) -> None:
         """Messages left the buffer without a turn: nobody must count on them."""
@@ -369,21 +345,3 @@ class Flow:
 
     def shed(self, lane: LaneState, message: Any, kind: Literal["return", "drop"], reason: str) -> None:
         self.decisions.append(Shed(lane.name, message, kind, reason))
-
-    def probe(self, now: int, lane: LaneState, reason: str) -> None:
-        lane.probe_gap = lane.probe_gap or HOLD_LEAST
-        lane.probe_after = now + self.sidelines.patience  # until the answer is here
-        if not lane.blocks & PAUSED and not lane.probing:
-            lane.probing = True
-            self.decisions.append(Probe(lane.name, reason))
-
-
-def _bucket(
-    now: int, bucket: TokenBucket | None, rate: Number | None, burst: int | None
-) -> TokenBucket | None:
-    if rate is None:
-        return None
-    if bucket is None:
-        return TokenBucket(rate, 1 if burst is None else burst)
-    bucket.set_rate(now, rate, burst)
-    return bucket

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leash.errors import ConfigError
+from leash.flow.hold import Hold
 from leash.policies.codel import CoDel
 from leash.policies.exact import Number, whole
 from leash.policies.shed import Mode, Shedder
 from leash.policies.tokens import TokenBucket
 from leash.policies.window import Window
 from leash.policies.window.credit import MOST
+from leash.units import MS
 
-MS = 1_000_000
+if TYPE_CHECKING:
+    from leash.flow.budget import Budget
+
 
 PAUSED, THROTTLED, BUSY, WAITING, PARKING = 1, 2, 4, 8, 16
 """Why a lane sits out: asked to, no token, an ordered lane's message is in work, waits for its next try, or
@@ -46,8 +49,6 @@ class Lane:
     """One message at a time, in the order of the queue; its window is fixed."""
     sole: bool = False
     """Single-active or exclusive: a message that is returned comes back to us, and the window is fixed."""
-    least: int = 1
-    """The window never goes below this."""
 
 
 class LaneState:
@@ -55,25 +56,25 @@ class LaneState:
 
     __slots__ = (
         "allowed",
-        "asked",
         "at_once",
+        "begun",
         "blocks",
         "bucket",
         "buffer",
         "charged",
         "codel",
-        "confirmed",
         "consumers",
         "credit",
         "depth",
-        "doubted",
         "dries",
         "evidence",
         "expired",
         "fed",
         "held_since",
+        "hold",
         "idled",
         "in_work",
+        "least",
         "limited",
         "most",
         "name",
@@ -88,24 +89,24 @@ class LaneState:
         "service",
         "settling",
         "shedder",
+        "size",
         "sole",
         "spec",
         "tier",
         "wait",
         "wakes",
         "window",
+        "wish",
         "work",
     )
 
-    def __init__(self, spec: Lane, workers: int) -> None:
+    def __init__(self, spec: Lane, workers: int, budget: Budget) -> None:
         self.spec = spec
         self.name = spec.name
         self.quantum = spec.quantum
         self.tier = spec.tier
         self.ordered = spec.ordered
         self.sole = sole = spec.sole or spec.ordered
-        if sole and spec.window is None:
-            raise ConfigError("window", spec.window, f"a number: {spec.name!r} keeps a fixed window")
         self.buffer: deque[Entry] = deque()
         self.allowed: int | None = None  # messages left within one `Flow.take`
         self.limit(None if spec.rate is None else TokenBucket(spec.rate, spec.burst))
@@ -114,21 +115,28 @@ class LaneState:
             spec.shed, sole=sole, delivery_limit=spec.delivery_limit, deadline=spec.deadline
         )
         self.window: Window | None = None
-        if spec.window is None:
+        self.size = 0  # bytes of a message, a moving mean; 0: none has come yet
+        self.wish = 0  # its first window, where the budget has room for it
+        if spec.window is not None:
+            self.credit = whole("window", spec.window, 1, MOST)
+        elif sole:
+            self.credit = budget.fixed(spec.quantum)
+        else:
             self.window = Window(
+                None if spec.rate is not None else budget.wish(spec.quantum),
                 workers=workers,
                 ack_batch=MOST_ACKS,
-                least=spec.least,
                 rate=spec.rate,
                 burst=spec.burst,
                 quantum=spec.quantum,
             )
-            self.credit = self.window.window
-        else:
-            self.credit = max(whole("window", spec.window, 1, MOST), min(spec.least, MOST))
+            self.wish = self.window.window
+            self.window.window = self.window.most = self.credit = budget.unseen(self.wish)
+        self.begun = budget.size is None  # has, or had, a window that it can do something with
+        self.least = 1  # messages that a batch handler wants of it
         self.settling = 0  # messages under a new window until those of the old one no longer matter
         self.renewing = False  # consuming anew with another window: its first message is not here yet
-        self.reason = "where it starts" if self.window else "as asked for"
+        self.reason = "as asked for" if spec.window else "where it starts"
         self.blocks = 0
         self.wakes: int | None = None  # when an ordered lane's next try is due
         self.in_work = 0
@@ -137,12 +145,11 @@ class LaneState:
         self.fed: int | None = None  # the last arrival while the broker was known to have more
         self.depth: int | None = None
         self.consumers = 1
+        self.hold = Hold.NONE
         self.held_since: int | None = None
         self.probe_after: int | None = None
         self.probe_gap = 0
         self.probing = False  # a look is on its way
-        self.asked = self.confirmed = False  # in this hold: looked at; and found to have messages
-        self.doubted = False  # a round waited in vain: none waits again before something comes
         self.service = 0  # ns, a moving mean
         self.most = 1  # messages in one dispatch
         self.charged = self.served = self.work = self.wait = 0
@@ -154,6 +161,11 @@ class LaneState:
         self.limited = bucket is not None or self.ordered
 
     @property
+    def coming(self) -> bool:
+        """Whether messages can come that it is known to get: not while all its credit is in slow work."""
+        return self.in_work < self.credit or self.most > 1
+
+    @property
     def waiting(self) -> bool:
         """Whether it competes for workers: has messages, or is known to get some."""
         return not self.blocks and bool(self.buffer or self.evidence)
@@ -162,3 +174,15 @@ class LaneState:
 def at_once(bucket: TokenBucket | None) -> int:
     """How many messages of a batch may be behind each other with tokens taken before they start."""
     return 0 if bucket is None else max(1, int(bucket.rate / 1000))
+
+
+def changed(
+    now: int, bucket: TokenBucket | None, rate: Number | None, burst: int | None
+) -> TokenBucket | None:
+    """The bucket for another rate, with the tokens that it has."""
+    if rate is None:
+        return None
+    if bucket is None:
+        return TokenBucket(rate, 1 if burst is None else burst)
+    bucket.set_rate(now, rate, burst)
+    return bucket

@@ -1,4 +1,4 @@
-"""Messages leave a buffer for a worker: tokens are taken, CoDel judges, the window is told.
+"""Messages leave a buffer for a worker, or come back: tokens are taken, CoDel judges, the window is told.
 
 A lane's policies are told once of all the turns that it has in one batch; the messages go out turn by turn.
 """
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from leash.flow.decisions import Dispatch
 from leash.flow.lane import BUSY, THROTTLED, Entry, LaneState
-from leash.flow.picking import Grant
+from leash.flow.picking import Grant, give_back
+from leash.flow.probes import ask
 from leash.flow.shedding import judge, judge_dropping
 from leash.flow.windows import observe
 from leash.policies.fair.rounds import Ticket
@@ -73,7 +74,7 @@ def _leave(flow: Flow, now: int, lane: LaneState, count: int, estimate: int, sin
     if not left and not lane.evidence:
         lane.dries += 1
         if lane.probe_after is not None and now >= lane.probe_after:
-            flow.probe(now, lane, "it ran dry")
+            ask(flow, now, lane, "it ran dry")
     if not entries:
         return entries
     observe(flow, now, lane, entries, since)
@@ -96,3 +97,25 @@ def _refund(flow: Flow, now: int, lane: LaneState, dropped: int, estimate: int, 
     if lane.ordered and not kept:
         flow.sidelines.unblock(lane, BUSY)
     return cost
+
+
+def come_back(flow: Flow, now: int, dispatch: Dispatch, messages: list[Any], arrived: list[int]) -> Dispatch:
+    """The last `messages` of a dispatch were not begun and go back in front; returns what is left."""
+    name, given, estimate = dispatch
+    lane = flow.lanes[name]
+    count = len(messages)
+    cost = estimate * count // len(given)
+    each = cost // count
+    lane.buffer.extendleft(
+        (message, at, -1, each, at) for message, at in zip(reversed(messages), reversed(arrived), strict=True)
+    )
+    flow.buffered += count
+    lane.in_work -= count
+    lane.charged -= cost
+    give_back(flow, lane, Ticket(name, cost), 0, count)
+    if lane.bucket is not None:
+        lane.bucket.refund(now, count)
+        flow.sidelines.throttle(now, lane)
+    if flow.total is not None:
+        flow.total.refund(now, count)
+    return Dispatch(name, given[: len(given) - count], estimate - cost)

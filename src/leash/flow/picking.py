@@ -19,8 +19,10 @@ class Grant(NamedTuple):
     estimate: int
 
 
-def grants(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
+def grants(flow: Flow, now: int, limit: int, time: int | None, patient: bool = True) -> list[Grant]:
     """Up to `limit` messages, or as many as keep a worker busy for about `time` ns.
+
+    `patient`: lower tiers wait while a higher one's messages are on their way.
 
     Tokens are for messages that start now: a batch takes a millisecond's worth of a lane's at most, and where
     that is one message, it goes first.
@@ -28,11 +30,11 @@ def grants(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
     if flow.guaranteed and flow.limited:  # a pick that is given back would count for its tier
         limit = min(limit, 1)
     if flow.cost != "count":
-        return _by_cost(flow, now, limit, time)
+        return _by_cost(flow, now, limit, time, patient)
     found: list[Grant] = []
     rounds, lanes = flow.rounds, flow.lanes
     while limit > 0:
-        ticket = rounds.take(limit)
+        ticket = rounds.take(limit, None, patient)
         if ticket is None:
             flow.sidelines.hold(now)
             break
@@ -55,7 +57,7 @@ def grants(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
     return found
 
 
-def _by_cost(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
+def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) -> list[Grant]:
     """Where messages differ in cost: a pick for each, put together where a lane's are in a row."""
     found: list[Grant] = []
     ahead: dict[str, int] = {}
@@ -67,7 +69,7 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None) -> list[Grant]:
         return max(1, lane.service // 1000)
 
     while limit > 0 and (time is None or time > 0):
-        ticket = flow.rounds.pick(cost=estimate)
+        ticket = flow.rounds.pick(None, estimate, patient)
         if ticket is None:
             flow.sidelines.hold(now)
             break

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from leash.flow.lane import MS, THROTTLED, WAITING, LaneState
+from leash.flow import hold
+from leash.flow.hold import Hold
+from leash.flow.lane import THROTTLED, WAITING, LaneState
 from leash.policies.fair import DeficitRoundRobin
+from leash.units import MS
 
 HOLD_LEAST, HOLD_TRIPS = 50 * MS, 4
 """A round waits for a lane this long, or this many round trips, at most."""
@@ -28,6 +31,7 @@ class Sidelines:
         self._lanes = lanes
         self._timers: list[tuple[int, int, str]] = []
         self._serial = 0
+        self.gap: int | None = None  # when lower tiers no longer wait for a higher one
         self.round_trip: int | None = None
         self.slowest = 0  # the round trip on a bad day: a busy broker is no reason to give up on a lane
 
@@ -36,13 +40,14 @@ class Sidelines:
         return max(HOLD_LEAST, HOLD_TRIPS * self.slowest)
 
     def patience_for(self, lane: LaneState) -> int:
-        on_the_way = lane.confirmed and lane.in_work < lane.credit and not lane.sole
+        on_the_way = lane.hold in (Hold.SEEN, Hold.CONFIRMED) and lane.in_work < lane.credit and not lane.sole
         return self.patience * (EXCUSED if lane.renewing or lane.probing or on_the_way else 1)
 
     @property
     def next(self) -> int | None:
         """When time alone may change something."""
-        return self._timers[0][0] if self._timers else None
+        due = self._timers[0][0] if self._timers else None
+        return due if self.gap is None else self.gap if due is None else min(due, self.gap)
 
     def block(self, lane: LaneState, why: int) -> None:
         if not lane.blocks:
@@ -72,14 +77,15 @@ class Sidelines:
         """A worker found nothing: if that is because a round waits for lanes, then not for long."""
         for name in self._rounds.held:
             lane = self._lanes[name]
-            if lane.held_since is None:
-                lane.held_since = now
-                lane.asked = lane.confirmed = False
+            if lane.held_since is None and (lane.coming or self._rounds.holds_up(name)):
+                hold.begin(lane, now)
                 self.until(now + self.patience // ASK_AFTER, lane)
 
     def fire(self, now: int) -> tuple[list[LaneState], list[LaneState]]:
         """Let go on whoever may; returns the lanes to look at, and those that a round waited for in vain."""
         doubtful, in_vain = [], []
+        if self.gap is not None and self.gap <= now:
+            self.gap = None
         while self._timers and self._timers[0][0] <= now:
             lane = self._lanes.get(heappop(self._timers)[2])
             if lane is None:
@@ -89,8 +95,7 @@ class Sidelines:
             if lane.blocks & WAITING and lane.wakes is not None and lane.wakes <= now:
                 self.unblock(lane, WAITING)
             if lane.held_since is not None:
-                if not lane.asked:  # however late we are: the answer decides when to look again
-                    lane.asked = True
+                if hold.ask(lane):  # however late we are: the answer decides when to look again
                     doubtful.append(lane)
                     self.until(lane.held_since + EXCUSED * self.patience, lane)
                 elif lane.held_since + self.patience_for(lane) <= now:

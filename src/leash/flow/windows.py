@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from leash.flow.decisions import SetWindow
 from leash.flow.lane import Entry, LaneState
 from leash.policies.codel import target_in_force
 from leash.policies.window import Change
+from leash.policies.window.credit import MOST
 
 if TYPE_CHECKING:
     from leash.flow.flow import Flow
+
+PERCENT = 100
+NO_TIER = 1 << 62
 
 
 def observe(flow: Flow, now: int, lane: LaneState, entries: list[Entry], since: int | None) -> None:
@@ -49,21 +54,47 @@ def set_window(flow: Flow, lane: LaneState, change: Change) -> None:
 
 
 def share_credit(flow: Flow) -> None:
-    """Tell the windows who competes and how long a round is, and CoDel what is waiting by design."""
-    active = [lane for lane in flow.lanes.values() if lane.waiting]
-    quanta = sum(lane.quantum for lane in active)
-    round_time = 0
-    if len(active) > 1:
-        round_time = sum(lane.quantum * lane.service for lane in active) // flow.workers
+    """Tell the windows who competes, how long a round is and what a batch needs; and CoDel, what waits by
+    design.
+    """
+    active: dict[int, list[LaneState]] = {}
     for lane in flow.lanes.values():
-        wait = 0
+        if lane.waiting:
+            active.setdefault(lane.tier, []).append(lane)
+    flow.top = min(active, default=NO_TIER)
+    flow.active = sum(map(len, active.values()))
+    parts = _parts(flow, active)
+    quanta, round_times = {}, {}
+    for tier, percent in parts.items():
+        lanes = active.get(tier, [])
+        quanta[tier] = sum(lane.quantum for lane in lanes)
+        work = sum(lane.quantum * lane.service for lane in lanes)
+        alone = percent == PERCENT and len(lanes) == 1
+        round_times[tier] = 0 if alone else PERCENT * work // (percent * flow.workers)
+    for lane in flow.lanes.values():
+        wait, tier = 0, lane.tier
+        rivals = quanta[tier] if lane.waiting else quanta[tier] + lane.quantum
+        lane.least = min(MOST, -(-flow.budget.batch * lane.quantum // rivals))
         if lane.window is not None:
-            lane.window.quanta = max(quanta, lane.quantum) if lane.waiting else quanta + lane.quantum
-            lane.window.round_time = round_time
+            lane.window.quanta, lane.window.percent = rivals, parts[tier]
+            lane.window.least, lane.window.round_time = lane.least, round_times[tier]
             wait = lane.window.designed_wait()
-        lane.codel.retarget(target_in_force(lane.spec.target, round_time, wait))
+        lane.codel.retarget(target_in_force(lane.spec.target, round_times[tier], wait))
         # A gap in the stream of messages comes round once in a round trip: look for longer than that.
         lane.codel.interval = max(lane.codel.interval, 2 * (flow.sidelines.round_trip or 0))
+
+
+def _parts(flow: Flow, active: Collection[int]) -> dict[int, int]:
+    """The percentage of the pool that each tier can count on while it has work."""
+    tiers = sorted({lane.tier for lane in flow.lanes.values()})
+    reserved = sum(flow.guaranteed.get(tier, 0) for tier in active)
+    parts = {}
+    for tier in tiers:
+        own = flow.guaranteed.get(tier, 0)
+        if tier == flow.top:
+            own += PERCENT - reserved
+        parts[tier] = own or PERCENT  # a lower tier has it all once the higher ones are done
+    return parts
 
 
 def _return_excess(flow: Flow, lane: LaneState, excess: int) -> None:

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-MS = 1_000_000
-SECOND = 1_000 * MS
-
 AT_BROKER, AT_CLIENT, DONE, WAKE = range(4)
 """Ranks: at one instant a message arrives before a worker looks for it, as in the formulas."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from leash.flow import Flow, Lane
-from leash.lab.clock import MS, SECOND, Clock
+from leash.lab.clock import Clock
 from leash.lab.figures import Claim, Experiment, Progress, Run
 from leash.lab.queues import Queue
 from leash.lab.seeds import NackingClient
 from leash.lab.simulator import Pool
 from leash.policies.window.credit import standing_wait, utilisation
+from leash.units import MS, SECOND
 
 TARGET, INTERVAL = 100 * MS, 20 * MS
 """The document's own, for CoDel by nack."""
@@ -142,12 +143,6 @@ def jump() -> dict[str, list[tuple[float, float]]]:
     return {"waits": waits[:: max(1, len(waits) // 400)], "windows": windows}
 
 
-def measure(uri: str, progress: Progress) -> Run:
-    from leash.lab.live_codel import measure
-
-    return measure(uri, progress)
-
-
 def _claims(case: Case) -> list[Claim]:
     busy, wait = case.model_busy, case.model_wait
     low, high = max(0, 0.95 * wait - 5), 1.125 * wait + 12  # a real network and a real sleep are not exact
@@ -175,5 +170,4 @@ EXPERIMENT = Experiment(
         Claim("shrinking: wait", "ms", None, 15, 70, compare=False),
     ],
     simulate,
-    measure,
 )

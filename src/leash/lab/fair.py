@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from leash.flow import Flow, Lane
-from leash.lab.clock import MS, Clock
+from leash.lab.clock import Clock
 from leash.lab.figures import Claim, Experiment, Progress, Run
 from leash.lab.queues import Queue
 from leash.lab.seeds import SlotLoop
 from leash.lab.simulator import Pool
+from leash.units import MS
 
 NAMES = [f"p{i}" for i in range(10)]
 QUANTA = [4 * (i + 1) for i in range(10)]
@@ -133,12 +134,6 @@ def costs_in_order(lanes: Sequence[str]) -> list[tuple[str, int]]:
     return order
 
 
-def measure(uri: str, progress: Progress) -> Run:
-    from leash.lab.live_fair import measure
-
-    return measure(uri, progress)
-
-
 EXPERIMENT = Experiment(
     "fair",
     "Fair consuming: ten queues, one consumer",
@@ -166,5 +161,4 @@ EXPERIMENT = Experiment(
         Claim("small window, Leash: spread", "rounds", None, 0, 1, compare=False),
     ],
     simulate,
-    measure,
 )

@@ -47,17 +47,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One document, made to run.
-
-    `simulate` is told the machine's turnaround; `measure` gets the URI of a virtual host of its own.
-    """
+    """One document, made to run. `simulate` is told the machine's turnaround."""
 
     name: str
     title: str
     about: str
     claims: list[Claim]
     simulate: Callable[[Progress, int], Run]
-    measure: Callable[[str, Progress], Run]
 
 
 @dataclass

@@ -39,12 +39,6 @@ def fill(run: Run, counts: dict[str, int]) -> None:
     run.series["occupancy"] = [counts.get(name, 0) for name in WEIGHTS]
 
 
-def measure(uri: str, progress: Progress) -> Run:
-    from leash.lab.live_hashing import measure
-
-    return measure(uri, progress)
-
-
 def _share(name: str) -> float:
     return COUNT * WEIGHTS[name] / sum(WEIGHTS.values())
 
@@ -68,5 +62,4 @@ EXPERIMENT = Experiment(
         Claim("misrouted", "messages", None, 0, 0),
     ],
     simulate,
-    measure,
 )

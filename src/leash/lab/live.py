@@ -15,13 +15,9 @@ from leash.amqp import Publisher, connect
 from leash.amqp.topology import declare_queue, delete_queue, state
 from leash.amqp.uri import parse
 from leash.amqp.wire import Outgoing
-from leash.errors import LeashError
-from leash.lab.clock import SECOND
+from leash.errors import LabTimeout
 from leash.management import Management
-
-
-class Timeout(LeashError):
-    """A live run did not end."""
+from leash.units import SECOND
 
 
 @contextlib.contextmanager
@@ -114,4 +110,4 @@ class Enough:
         while not self.reached.wait(0.1):
             progress(min(1.0, len(self.order) / self._total))
             if time.monotonic() > end:
-                raise Timeout(f"{len(self.order)} of {self._total} messages in {seconds:g} s")
+                raise LabTimeout(f"{len(self.order)} of {self._total} messages in {seconds:g} s")

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from leash.amqp import connect
 from leash.consumer import Consumer, Message, Queue, QueueStats
 from leash.lab import codel
-from leash.lab.clock import SECOND
 from leash.lab.figures import Progress, Run
 from leash.lab.live import Server, fill, plain, prompt_threads
 from leash.lab.live_seeds import NackingClient
 from leash.lab.proxy import slow_apart
 from leash.lab.quiet import QUIET, timed
+from leash.units import SECOND
 
 SETTLE = 3.0
 """Seconds until the deepest window, 51 messages of 40 ms, has gone round once."""

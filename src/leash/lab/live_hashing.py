@@ -5,9 +5,9 @@ from __future__ import annotations
 from leash.amqp import Channel, Publisher, connect
 from leash.amqp.topology import bind_queue, declare_exchange, declare_queue, state
 from leash.amqp.wire import Outgoing
+from leash.errors import LabTimeout
 from leash.lab import hashing
 from leash.lab.figures import Progress, Run
-from leash.lab.live import Timeout
 
 
 def measure(uri: str, progress: Progress) -> Run:
@@ -39,6 +39,6 @@ def _keys_in(channel: Channel, queue: str, count: float) -> list[bytes]:
     while len(found) < count:
         batch = channel.deliveries(timeout=20)
         if batch is None:
-            raise Timeout(f"{len(found)} of {count:g} messages of {queue!r} came")
+            raise LabTimeout(f"{len(found)} of {count:g} messages of {queue!r} came")
         found += [key.encode() for key in batch.routing_keys]
     return found

@@ -11,11 +11,11 @@ from leash.amqp.topology import declare_queue, delete_queue
 from leash.amqp.wire import Outgoing, PublishEncoder
 from leash.consumer import Consumer, Message
 from leash.lab import qos
-from leash.lab.clock import SECOND
 from leash.lab.figures import Progress, Run
 from leash.lab.live import Server, prompt_threads
 from leash.lab.live_seeds import SharedThreads
 from leash.lab.quiet import timed
+from leash.units import SECOND
 
 QUEUE = "work"
 

@@ -6,9 +6,9 @@ import time
 
 from leash.consumer import Consumer, Message, Queue
 from leash.lab import rate
-from leash.lab.clock import SECOND
 from leash.lab.figures import Progress, Run
 from leash.lab.live import fill, plain
+from leash.units import SECOND
 
 
 def measure(uri: str, progress: Progress) -> Run:

@@ -1,6 +1,7 @@
 """A TCP proxy that makes the network slow, or cuts it: every byte arrives `delay` seconds later, in order.
 
-For the lab and for tests. It listens on loopback only; `delay` may be changed while it runs.
+For the lab and for tests. It listens on loopback only; `delay` may be changed while it runs. With a `rate`,
+no more than so many bytes a second pass in each direction of a connection, and the rest waits at its sender.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from dataclasses import replace
 
 from leash.amqp.uri import parse
 
+_LINE = 4  # reads that are under way at a time, if there is a rate
+
 
 class Proxy:
     """In front of `host:port`, from `with` to its end."""
 
-    def __init__(self, host: str, port: int, delay: float = 0.0) -> None:
+    def __init__(self, host: str, port: int, delay: float = 0.0, rate: float | None = None) -> None:
         self.delay = delay
+        self.rate = rate
         self.refuse = False
         """Whether new connections are turned away."""
         self._target = (host, port)
@@ -104,12 +108,15 @@ class _Pipe:
         self._proxy, self._source, self._sink = proxy, source, sink
         self._chunks: deque[tuple[float, bytes]] = deque()
         self._more = threading.Semaphore(0)
+        self._room = threading.Semaphore(_LINE)
         for run in (self._read, self._write):
             threading.Thread(target=run, name="proxy pipe", daemon=True).start()
 
     def _read(self) -> None:
         data = b"-"
         while data:
+            if self._proxy.rate is not None:
+                self._room.acquire()
             try:
                 data = self._source.recv(1 << 16)
             except OSError:
@@ -127,6 +134,9 @@ class _Pipe:
                     self._sink.shutdown(socket.SHUT_WR)
                     return
                 self._sink.sendall(data)
+                if self._proxy.rate is not None:
+                    time.sleep(len(data) / self._proxy.rate)
+                    self._room.release()
 
 
 def slow(uri: str, delay: float) -> tuple[Proxy, str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from leash.flow import Flow, Lane
-from leash.lab.clock import MS, SECOND, Clock
+from leash.lab.clock import Clock
 from leash.lab.figures import Claim, Experiment, Progress, Run
 from leash.lab.queues import Queue
 from leash.lab.seeds import SharedThreads
 from leash.lab.simulator import Pool
+from leash.units import MS, SECOND
 
 FAST, SLOW = 10 * MS, 1000 * MS
 GAP = 10 * MS
@@ -53,12 +54,6 @@ def _autopilot(run: Run, one_way: int) -> None:
     run.series["held"] = held
 
 
-def measure(uri: str, progress: Progress) -> Run:
-    from leash.lab.live_qos import measure
-
-    return measure(uri, progress)
-
-
 EXPERIMENT = Experiment(
     "qos",
     "Prefetch is credit: a fast and a slow worker",
@@ -73,5 +68,4 @@ EXPERIMENT = Experiment(
         Claim("autopilot: slow", "messages", None, 9, 10, compare=False),
     ],
     simulate,
-    measure,
 )

@@ -6,10 +6,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from leash.flow import Flow, Lane
-from leash.lab.clock import MS, SECOND, Clock
+from leash.lab.clock import Clock
 from leash.lab.figures import Claim, Experiment, Progress, Run
 from leash.lab.queues import Queue
 from leash.lab.simulator import Pool
+from leash.units import MS, SECOND
 
 RATE, BURST = 1, 5
 PREFETCH = 10
@@ -70,12 +71,6 @@ def fill_total(run: Run, served: dict[str, int]) -> None:
     run.series["total"] = served
 
 
-def measure(uri: str, progress: Progress) -> Run:
-    from leash.lab.live_rate import measure
-
-    return measure(uri, progress)
-
-
 EXPERIMENT = Experiment(
     "rate",
     "A token bucket between the broker and the work",
@@ -90,5 +85,4 @@ EXPERIMENT = Experiment(
         Claim("two queues: gold's share", "%", None, 74, 76),
     ],
     simulate,
-    measure,
 )

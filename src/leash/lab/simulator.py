@@ -60,8 +60,9 @@ class Link:
 class Pool:
     """A consumer process: the workers of a flow, on one connection with `up` and `down` ns of delay.
 
-    The lanes are the queues of the same names. `most` is the largest batch for a worker (None: as Flow sees
-    fit). `trace` records what is needed to replay the decisions; `detail` keeps every start.
+    The lanes are the queues of the same names. `sizes` are the messages' bytes, by lane and number. `most`
+    is the largest batch for a worker (None: as Flow sees fit). `trace` records what is needed to replay the
+    decisions; `detail` keeps every start.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Pool:
         up: int = 0,
         down: int = 0,
         costs: Service | None = None,
+        sizes: Service | None = None,
         most: int | None = None,
         detail: bool = True,
         trace: bool = False,
@@ -86,11 +88,11 @@ class Pool:
         self.links = {queue.name: Link(queue) for queue in queues}
         self.service = service
         self.log = Log(flow.lanes)
-        self._costs, self._most, self._detail = costs, most, detail
+        self._costs, self._sizes, self._most, self._detail = costs, sizes, most, detail
         self._idle = deque([clock.now] * flow.workers)
         self._woken: int | None = None
         for name, link in self.links.items():
-            self.up.send(self._subscribe, link, flow.lanes[name].credit, 0)
+            self._subscribe(link, flow.lanes[name].credit, 0)
         clock.at(clock.now, WAKE, self._tick)
 
     def set_delay(self, up: int, down: int) -> None:
@@ -111,14 +113,15 @@ class Pool:
     def _subscribe(self, link: Link, window: int, epoch: int) -> None:
         link.current = Consumer(link.queue, window, self.down, self._arrive, epoch)
         link.consumers[epoch] = link.current
-        link.queue.subscribe(link.current)
+        self.up.send(link.queue.subscribe, link.current)
 
     def _arrive(self, consumer: Consumer, numbers: list[int]) -> None:
         now, epoch, name = self.clock.now, consumer.epoch, consumer.queue.name
         self.clock.messages += len(numbers)
         self.links[name].unsettled += len(numbers)
         costs = None if self._costs is None else [self._costs(name, number) for number in numbers]
-        self.flow.arrive(now, name, [(number, now, epoch) for number in numbers], costs, None, epoch)
+        size = None if self._sizes is None else sum([self._sizes(name, number) for number in numbers])
+        self.flow.arrive(now, name, [(number, now, epoch) for number in numbers], costs, None, epoch, size)
         if self._idle:
             self._dispatch()
 
@@ -231,7 +234,7 @@ class Pool:
         assert change is not None
         if change.resume is None or link.unsettled <= change.resume:
             link.pending = None
-            self.up.send(self._subscribe, link, change.window, change.epoch)
+            self._subscribe(link, change.window, change.epoch)
 
     def _shed(self, link: Link, shed: Shed) -> None:
         number, _, epoch = shed.message

@@ -1,7 +1,7 @@
 """What Flow was told and what it answered. Told the same again, it must answer the same.
 
-A trace is JSON lines: the settings, then one call in each line with its answer. So a run, simulated or
-real, can be taken home and replayed, call by call, on another version.
+A trace is JSON lines: the settings, then one call in each line with its answer. So a simulated run can
+be kept in a file and replayed, call by call, on another version.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class Recorder:
         costs: Iterable[int] | None = None,
         ages: Iterable[int] | None = None,
         epoch: int | None = None,
+        size: int | None = None,
     ) -> None:
         given = None if costs is None else list(costs)
         born = None if ages is None else list(ages)
-        self._call("arrive", now, lane, list(messages), given, born, epoch)
+        self._call("arrive", now, lane, list(messages), given, born, epoch, size)
 
     def done(self, now: int, dispatches: list[Dispatch], services: list[int]) -> None:
         self._call("done", now, list(dispatches), list(services))
@@ -99,6 +100,10 @@ def save(path: Path, flow: Flow, calls: Iterable[Call]) -> None:
         "cost": flow.cost,
         "rate": None if flow.total is None else str(flow.total.rate),
         "burst": 1 if flow.total is None else flow.total.burst,
+        "guaranteed": list(flow.guaranteed.items()),
+        "buffer_messages": flow.budget.messages,
+        "buffer_bytes": flow.budget.size,
+        "batch": flow.budget.batch,
     }
     with path.open("w") as file:
         file.write(json.dumps({"leash-trace": 1, **settings}, default=str) + "\n")
@@ -121,6 +126,10 @@ def load(path: Path) -> tuple[Flow, list[Call]]:
         cost=settings["cost"],
         rate=_rate(settings["rate"]),
         burst=settings["burst"],
+        guaranteed=dict(settings["guaranteed"]),
+        buffer_messages=settings["buffer_messages"],
+        buffer_bytes=settings["buffer_bytes"],
+        batch=settings["batch"],
     )
     return flow, calls
 

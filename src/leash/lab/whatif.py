@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from leash.errors import ConfigError
 from leash.flow import Flow, Lane
-from leash.lab.clock import AT_BROKER, MS, SECOND, Clock
+from leash.lab.clock import AT_BROKER, Clock
 from leash.lab.queues import Queue
 from leash.lab.simulator import Pool
 from leash.policies.exact import whole
+from leash.units import MS, SECOND
 
 BUSY = 0.99
 """A pool on queues that never run dry is fully used from here on."""

@@ -11,10 +11,11 @@ from contextlib import contextmanager, suppress
 
 from leash.amqp import Channel, Connection, connect, topology
 from leash.errors import AmqpError, ConnectionLost, NotFound, PreconditionFailed, TopologyError
-from leash.partitions import memory
+from leash.partitions import layout_store
 from leash.partitions.layout import Layout
 
 PLUGIN = "rabbitmq_consistent_hash_exchange"
+LIMITED = "x-delivery-limit"
 
 
 class Undo:
@@ -75,10 +76,10 @@ def create(connection: Connection, layout: Layout, undo: Undo) -> None:
             raise TopologyError(
                 f"exchange {name!r} exists, and Leash did not make it: choose another name, or delete it"
             )
-    undo.stream = memory.stream(layout.name)
+    undo.stream = layout_store.stream(layout.name)
     undo.queue(undo.stream)
     with connection.channel() as channel, _no_other("queue", undo.stream):
-        memory.begin(channel, layout.name)
+        layout_store.begin(channel, layout.name)
     undo.exchanges += exchanges(layout)
     for queue in layout.queues:
         undo.queue(queue)
@@ -101,24 +102,35 @@ def declare(connection: Connection, layout: Layout) -> None:
 
 
 def declare_queue(connection: Connection, layout: Layout, queue: str) -> None:
-    """One queue, as the layout has them."""
+    """One queue, as the layout has them; without a delivery limit, for gates must never be dropped."""
     arguments = dict(layout.arguments)
     if layout.ordered:
         arguments["x-single-active-consumer"] = True
+    if layout.kind == "quorum" and LIMITED not in arguments and connection.version >= (4,):
+        try:
+            with connection.channel() as channel:
+                topology.declare_queue(channel, queue, kind=layout.kind, arguments={**arguments, LIMITED: -1})
+            return
+        except PreconditionFailed as error:
+            if LIMITED not in error.text:  # of an earlier version of ours, or of the broker's: as it is, then
+                raise _another("queue", queue, error) from error
     with connection.channel() as channel, _no_other("queue", queue):
         topology.declare_queue(channel, queue, kind=layout.kind, arguments=arguments)
 
 
 def _declare_hash(channel: Channel, name: str, arguments: dict[str, str]) -> None:
-    try:
-        with _no_other("exchange", name):
+    with _no_other("exchange", name):
+        try:
             topology.declare_exchange(channel, name, kind="x-consistent-hash", arguments=arguments)
-    except ConnectionLost as error:
-        if "x-consistent-hash" in str(error):
+        except (
+            ConnectionLost,
+            PreconditionFailed,
+        ) as error:  # RabbitMQ 3 closes the connection, 4 the channel
+            if "exchange type 'x-consistent-hash'" not in str(error):
+                raise
             raise TopologyError(
                 f"the broker has no x-consistent-hash exchanges: run `rabbitmq-plugins enable {PLUGIN}` there"
             ) from error
-        raise
 
 
 def _declare_slots(channel: Channel, layout: Layout) -> None:
@@ -158,7 +170,11 @@ def _no_other(what: str, name: str) -> Iterator[None]:
     try:
         yield
     except PreconditionFailed as error:
-        reason = error.text.removeprefix("PRECONDITION_FAILED - ")
-        raise TopologyError(
-            f"{what} {name!r} exists and is something else ({reason}): choose another name, or delete it"
-        ) from error
+        raise _another(what, name, error) from error
+
+
+def _another(what: str, name: str, error: PreconditionFailed) -> TopologyError:
+    reason = error.text.removeprefix("PRECONDITION_FAILED - ")
+    return TopologyError(
+        f"{what} {name!r} exists and is something else ({reason}): choose another name, or delete it"
+    )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leash.errors import ConfigError
-from leash.partitions.slots import Owners
+from leash.partitions.owners import Owners
 from leash.policies.ring import HashRing, Move, jump
 from leash.policies.ring.terms import Terms
 

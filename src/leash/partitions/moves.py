@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from leash.amqp import Connection, Publisher, topology
-from leash.partitions import control, memory
+from leash.partitions import gates, layout_store
 from leash.partitions.layout import Layout, Taking
 
 SETTLE = 1.0
@@ -43,7 +43,7 @@ def move(mover: Mover, layout: Layout, target: str, slots: tuple[int, ...]) -> L
     """Let `target` take over slots; the layout afterwards."""
     number = layout.moves + 1
     begun = replace(layout, moves=number, taking=Taking(number, target, slots))
-    memory.remember(mover.publisher, begun)
+    layout_store.remember(mover.publisher, begun)
     mover.reached("written")
     return finish(mover, begun)
 
@@ -55,7 +55,7 @@ def finish(mover: Mover, layout: Layout) -> Layout:
     sources = layout.sources
     with mover.connection.channel() as channel:
         if layout.ordered:
-            mover.publisher.publish([control.gate(layout.name, number, sources, target)])
+            mover.publisher.publish([gates.gate(layout.name, number, sources, target)])
         mover.reached("gate")
         topology.bind_queue(channel, target, layout.moving)
         mover.reached("aside")
@@ -65,7 +65,7 @@ def finish(mover: Mover, layout: Layout) -> Layout:
         time.sleep(mover.settle)
         mover.reached("waited")
         if layout.ordered:
-            mover.publisher.publish([control.marker(layout.name, number, queue) for queue in sources])
+            mover.publisher.publish([gates.marker(layout.name, number, queue) for queue in sources])
         mover.reached("marker")
         for slot in slots:
             topology.bind_queue(channel, target, layout.slot(slot))
@@ -74,6 +74,6 @@ def finish(mover: Mover, layout: Layout) -> Layout:
     owners = tuple(target if slot in slots else owner for slot, owner in enumerate(layout.owners))
     left = {**dict(layout.left), **dict.fromkeys(sources, number)}
     after = replace(layout, owners=owners, left=tuple(left.items()), taking=None)
-    done = memory.remember(mover.publisher, after)
+    done = layout_store.remember(mover.publisher, after)
     mover.reached("done")
     return done

@@ -11,7 +11,7 @@ from leash.amqp import Connection, Publisher, connect, topology
 from leash.amqp.topology import KINDS
 from leash.amqp.uri import Uri
 from leash.errors import ConfigError, TopologyError, Unroutable
-from leash.partitions import control, memory
+from leash.partitions import gates, layout_store
 from leash.partitions.declare import Undo, create, declare, declare_queue, exchanges, exists
 from leash.partitions.layout import Layout, Shape
 from leash.partitions.moves import SETTLE, Mover, finish, move
@@ -30,10 +30,18 @@ _PATIENCE = 30.0
 class Partitions:
     """One flow of messages over several queues, by key.
 
-    weights  queues and their shares: {"orders.0": 1, "orders.1": 2}
-    by       'routing_key', 'header:NAME' or 'property:NAME' (message_id, correlation_id or timestamp)
-    layout   'slots' can be resized safely; 'direct' binds the queues to the hash exchange itself
-    ordered  one consumer at a time for each queue, and gates when slots move, so that keys stay in order
+    Arguments:
+        name: The exchange to publish to; the queues and the layout that is kept beside it belong to it.
+        weights: Queues and their shares: `{"orders.0": 1, "orders.1": 2}`.
+        by: What the key is: "routing_key" (the default), "header:NAME" or "property:NAME" (message_id,
+            correlation_id or timestamp).
+        layout: "slots" (the default) can be resized safely; "direct" binds the queues to the hash exchange
+            itself.
+        slots: How finely keys can be moved. Default: 120.
+        kind: The queues' type, "classic" (the default) or "quorum".
+        ordered: One consumer at a time for each queue, and gates when slots move, so that keys stay in
+            order. Default: True.
+        arguments: More arguments for declaring the queues, such as `{"x-max-length": 100_000}`.
     """
 
     def __init__(
@@ -75,12 +83,13 @@ class Partitions:
             order=tuple(range(slots)) if layout == "slots" else (),
         )
         if layout == "slots":
-            compare(None, self._asked_on((3, 13)))  # what is wrong with the weights is said now
+            compare(None, self.asked_on((3, 13)))  # what is wrong with the weights is said now
 
     def __repr__(self) -> str:
         return f"<Partitions {self.name!r}: {dict(self._asked.weights)}>"
 
-    def _asked_on(self, version: tuple[int, ...]) -> Layout:
+    def asked_on(self, version: tuple[int, ...]) -> Layout:
+        """What was asked for, as a broker of this version routes it."""
         return replace(self._asked, version=version)
 
     # --- looking ---
@@ -97,9 +106,9 @@ class Partitions:
     def _plan(self, connection: Connection) -> Plan:
         if connection.version < HAS_STREAMS:
             raise TopologyError("partitions need RabbitMQ 3.9 or newer: a stream remembers their layout")
-        known = memory.recall(connection, self.name).layout
+        known = layout_store.recall(connection, self.name).layout
         foreign = known is None and exists(connection, self.name)
-        return compare(known, self._asked_on(connection.version), foreign)
+        return compare(known, self.asked_on(connection.version), foreign)
 
     # --- doing ---
 
@@ -138,7 +147,7 @@ class Partitions:
         layout = plan.before
         declare(mover.connection, layout)  # what was interrupted, or deleted by somebody
         if not layout.ready:
-            layout = memory.remember(mover.publisher, replace(layout, ready=True, leaving=()))
+            layout = layout_store.remember(mover.publisher, replace(layout, ready=True, leaving=()))
         if layout.taking is not None:
             layout = finish(mover, layout)
         if layout.weights != plan.after.weights:
@@ -151,11 +160,11 @@ class Partitions:
         undo = Undo(mover.connection)
         with undo.on_error():
             create(mover.connection, layout, undo)
-            memory.remember(mover.publisher, layout)
+            layout_store.remember(mover.publisher, layout)
             mover.reached("begun")
             declare(mover.connection, layout)
             mover.reached("declared")
-            return memory.remember(mover.publisher, replace(layout, ready=True))
+            return layout_store.remember(mover.publisher, replace(layout, ready=True))
 
     def _bring(self, mover: Mover, layout: Layout, after: Layout) -> Layout:
         """New queues and other weights; in a direct layout, that is all there is to it."""
@@ -167,13 +176,13 @@ class Partitions:
         mover.reached("queues")
         if layout.shape == "slots":
             known = replace(layout, weights=after.weights, retired=after.retired)
-            return memory.remember(mover.publisher, known)
+            return layout_store.remember(mover.publisher, known)
         leaving = tuple(pair for pair in layout.weights if pair not in after.weights)
-        begun = memory.remember(mover.publisher, replace(after, ready=False, leaving=leaving))
+        begun = layout_store.remember(mover.publisher, replace(after, ready=False, leaving=leaving))
         mover.reached("begun")
         declare(mover.connection, begun)
         mover.reached("declared")
-        return memory.remember(mover.publisher, after)
+        return layout_store.remember(mover.publisher, after)
 
     def delete_retired(self, uri: str | Uri) -> list[str]:
         """Delete the retired queues that are empty and done with; returns which.
@@ -181,8 +190,8 @@ class Partitions:
         Done with: nobody consumes them, or Leash's consumers have settled all that came before the last move.
         """
         with _alone(uri, self.name) as (connection, publisher):
-            known = memory.recall(connection, self.name)
-            layout = known.layout or memory.need(connection, self.name)
+            known = layout_store.recall(connection, self.name)
+            layout = known.layout or layout_store.need(connection, self.name)
             left = dict(layout.left)
             gone = []
             with connection.channel() as channel:
@@ -193,19 +202,19 @@ class Partitions:
                         topology.delete_queue(channel, queue)
                         gone.append(queue)
             kept = tuple(queue for queue in layout.retired if queue not in gone)
-            memory.remember(publisher, replace(layout, retired=kept))
+            layout_store.remember(publisher, replace(layout, retired=kept))
             return gone
 
     def delete(self, uri: str | Uri, *, queues: bool = False) -> None:
         """Delete the exchanges and what is remembered; with `queues`, those too, and all that is in them."""
         with _alone(uri, self.name) as (connection, _):
-            layout = memory.need(connection, self.name)
+            layout = layout_store.need(connection, self.name)
             with connection.channel() as channel:
                 for name in exchanges(layout):
                     topology.delete_exchange(channel, name)
                 for queue in layout.all_queues if queues else ():
                     topology.delete_queue(channel, queue)
-                topology.delete_queue(channel, memory.stream(self.name))
+                topology.delete_queue(channel, layout_store.stream(self.name))
 
 
 def check(uri: str | Uri, name: str, *, state: str | None = None, fix: bool = False) -> tuple[Layout, Layout]:
@@ -215,10 +224,10 @@ def check(uri: str | Uri, name: str, *, state: str | None = None, fix: bool = Fa
     `rabbitmq-diagnostics consistent_hash_exchange_ring_state` prints.
     """
     with _alone(uri, name) as (connection, publisher):
-        known = memory.need(connection, name)
+        known = layout_store.need(connection, name)
         found = actual(connection, known) if state is None else stated(known, state)
         if fix and found != known:
-            memory.remember(publisher, found)
+            layout_store.remember(publisher, found)
         return known, found
 
 
@@ -228,23 +237,25 @@ def remind(uri: str | Uri, name: str) -> list[tuple[int, str]]:
     A marker can get lost, by a purge or a time to live; then a gate waits for ever. A second one is harmless.
     """
     with _alone(uri, name) as (connection, publisher):
-        known = memory.recall(connection, name)
-        layout = known.layout or memory.need(connection, name)
+        known = layout_store.recall(connection, name)
+        layout = known.layout or layout_store.need(connection, name)
         if layout.taking is not None:
             raise TopologyError(f"partitions {name!r} are half-way through a change: apply it first")
         for number, queue in known.awaited:
             try:
-                publisher.publish([control.marker(name, number, queue)])
+                publisher.publish([gates.marker(name, number, queue)])
             except Unroutable:  # the queue is gone, with all that was before its marker
-                memory.passed(publisher, name, number, queue)
+                layout_store.passed(publisher, name, number, queue)
         return list(known.awaited)
 
 
 @contextmanager
-def _alone(uri: str | Uri, name: str, patience: float = 0.0) -> Iterator[tuple[Connection, Publisher]]:
+def _alone(
+    uri: str | Uri, name: str, patience: float | None = None
+) -> Iterator[tuple[Connection, Publisher]]:
     with (
         connect(uri, name=f"leash partitions {name}") as connection,
-        memory.alone(connection, name, patience),
+        layout_store.alone(connection, name, patience),
         Publisher(connection) as publisher,
     ):
         yield connection, publisher
@@ -253,4 +264,4 @@ def _alone(uri: str | Uri, name: str, patience: float = 0.0) -> Iterator[tuple[C
 def read(uri: str | Uri, name: str) -> Layout:
     """The layout of partitions that are there."""
     with connect(uri, name=f"leash partitions {name}") as connection:
-        return memory.need(connection, name)
+        return layout_store.need(connection, name)

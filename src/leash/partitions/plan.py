@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from leash.errors import ConfigError, TopologyError
-from leash.partitions import slots
+from leash.partitions import owners
 from leash.partitions.layout import Layout
 from leash.policies.ring import KEEPS_ITS_RING, Move
 
@@ -68,8 +68,8 @@ def _first(asked: Layout) -> Layout:
     if asked.shape == "direct":
         # In the order in which a restart would sort them, so that it moves nothing.
         return asked.restarted()
-    owners = slots.assign(dict(asked.weights), len(asked.order))
-    return replace(asked, owners=owners)
+    assigned = owners.assign(dict(asked.weights), len(asked.order))
+    return replace(asked, owners=assigned)
 
 
 def _next(before: Layout, asked: Layout) -> tuple[Layout, dict[str, tuple[int, ...]]]:
@@ -81,8 +81,8 @@ def _next(before: Layout, asked: Layout) -> tuple[Layout, dict[str, tuple[int, .
     if before.taking is not None:
         taken = before.taking
         now = tuple(taken.target if slot in taken.slots else owner for slot, owner in enumerate(now))
-    owners = slots.assign(dict(asked.weights), len(before.order), now)
-    return replace(after, owners=owners), slots.moves(now, owners)
+    assigned = owners.assign(dict(asked.weights), len(before.order), now)
+    return replace(after, owners=assigned), owners.moves(now, assigned)
 
 
 def _appended(before: Layout, asked: Layout) -> tuple[tuple[str, int], ...]:

@@ -11,13 +11,16 @@ import secrets
 import time
 from dataclasses import replace
 
-from leash.amqp import Channel, Connection, Outgoing, Properties, Publisher, decode_properties, topology
+from leash.amqp import Channel, Connection, Outgoing, Properties, Publisher, read_header, topology
 from leash.errors import TopologyError
-from leash.partitions import control
+from leash.partitions import gates
 from leash.partitions.layout import Layout
 from leash.policies.ring import HashRing
 
-_PATIENCE = 10.0
+_PATIENCE = 30.0
+# Probes expire at once where nobody takes them. The broker stops handing messages to a consumer whose channel
+# has 200 unsent, so fewer than that are on their way at a time.
+_AT_A_TIME = 100
 
 
 def actual(connection: Connection, layout: Layout) -> Layout:
@@ -32,10 +35,16 @@ def actual(connection: Connection, layout: Layout) -> Layout:
     run = secrets.token_hex(4)
     count = len(layout.order)
     with connection.channel() as channel:
-        bits = {_listen(channel, layout, f"leash.probe.{run}.{bit}", bit): bit for bit in range(_bits(count))}
+        bits = {_listen(channel, layout, _queue(run, bit), bit): bit for bit in range(_bits(count))}
+        probes = [_probe(layout, run, bucket, key) for bucket, key in enumerate(_keys(layout))]
+        codes = [0] * count
         with Publisher(connection) as publisher:
-            publisher.publish(_probe(layout, run, bucket, key) for bucket, key in enumerate(_keys(layout)))
-        codes = _collect(channel, bits, run, count)
+            for start in range(0, count, _AT_A_TIME):
+                publisher.publish(probes[start : start + _AT_A_TIME])
+                publisher.publish(
+                    Outgoing(b"", "", _queue(run, bit), _told(run, -1)) for bit in bits.values()
+                )
+                _collect(channel, bits, run, codes)
     order = tuple(code - 1 for code in codes)
     if sorted(order) != sorted(layout.order):
         raise TopologyError(f"the bindings of exchange {layout.name!r} are not those that Leash made")
@@ -80,13 +89,22 @@ def _keys(layout: Layout) -> list[object]:
     return [found[bucket] for bucket in range(len(layout.order))]
 
 
+def _queue(run: str, bit: int) -> str:
+    return f"leash.probe.{run}.{bit}"
+
+
+def _told(run: str, bucket: int) -> Properties:
+    """What a control message says of itself: bucket -1 is the last one of its lot in that queue."""
+    return Properties(headers={gates.CONTROL: "probe", "run": run, "bucket": bucket})
+
+
 def _probe(layout: Layout, run: str, bucket: int, key: object) -> Outgoing:
     """Gone at once from a queue that nobody consumes; Leash's consumers pass over it."""
     kind, _, name = layout.by.partition(":")
-    headers: dict[str, object] = {control.CONTROL: "probe", "run": run, "bucket": bucket}
-    told = Properties(headers=headers, expiration="0")  # type: ignore[arg-type]
+    told = _told(run, bucket)
+    told.expiration = "0"
     if kind == "header":
-        headers[name] = key
+        told.headers[name] = key  # type: ignore[index,assignment]
     elif kind == "property":
         import datetime
 
@@ -95,15 +113,22 @@ def _probe(layout: Layout, run: str, bucket: int, key: object) -> Outgoing:
     return Outgoing(b"", layout.name, str(key) if kind == "routing_key" else "", told, mandatory=True)
 
 
-def _collect(channel: Channel, bits: dict[str, int], run: str, count: int) -> list[int]:
-    """The slot code of every bucket; live messages are copied here too, and passed over."""
-    codes = [0] * count
+def _collect(channel: Channel, bits: dict[str, int], run: str, codes: list[int]) -> None:
+    """Add to the slot code of each bucket until the last message of every queue has come.
+
+    A code that is still growing may look like another slot's, so only those last messages tell that all are
+    complete. Live messages are copied here too, and passed over.
+    """
+    pending = set(bits)
     deadline = time.monotonic() + _PATIENCE
-    while (batch := channel.deliveries(0.5)) is not None and time.monotonic() < deadline:
+    while pending:
+        batch = channel.deliveries(max(0.0, deadline - time.monotonic()))
+        if batch is None:
+            raise TopologyError(f"the broker delivered no probes for {_PATIENCE:.0f} s; try again")
         for raw in batch.properties:
-            if control.is_control(raw):
-                headers = decode_properties(raw).headers or {}
-                bucket = headers.get("bucket")
-                if headers.get("run") == run and isinstance(bucket, int):
+            if gates.is_control(raw) and read_header(raw, "run") == run:
+                bucket = read_header(raw, "bucket")
+                if bucket == -1:
+                    pending.discard(batch.consumer_tag)
+                elif isinstance(bucket, int):
                     codes[bucket] |= 1 << bits[batch.consumer_tag]
-    return codes

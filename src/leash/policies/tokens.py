@@ -12,8 +12,7 @@ from fractions import Fraction
 
 from leash.errors import ConfigError
 from leash.policies.exact import Number, per_second, whole
-
-SECOND = 1_000_000_000
+from leash.units import SECOND
 
 
 class TokenBucket:

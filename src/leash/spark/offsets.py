@@ -7,13 +7,10 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from leash.errors import LeashError
+from leash.errors import OffsetError
+from leash.spark.staging import paths
 
 VERSION = 1
-
-
-class OffsetError(LeashError):
-    """A checkpoint whose offsets do not follow each other, or that another version wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +18,7 @@ class Seen:
     """A finished batch whose rows may still come back as copies."""
 
     folder: str
+    """Or the path of one seal, in another run's folder."""
     at: int
     rows: int
     kept: bool = False
@@ -41,12 +39,16 @@ class Plan:
     ordered: bool = False
     exclusive: tuple[str, ...] = ()
     """Queues whose order an exclusive consumer guards; the others have a single active one."""
+    limbo: tuple[str, ...] = ()
+    """Ordered queues that count deliveries: what came back too often waits in their limbo."""
+    returned: tuple[tuple[str, int], ...] = ()
+    """How many messages of a queue with a limbo may have come back, where that is known."""
     seen: tuple[Seen, ...] | None = None
     state: dict[str, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:
-        return f"{self.run}/{self.seq:08d}-{self.nonce}"
+        return paths.batch(self.run, self.seq, self.nonce)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -60,6 +62,8 @@ class Plan:
             "spent": list(self.spent),
             "ordered": self.ordered,
             "exclusive": list(self.exclusive),
+            "limbo": list(self.limbo),
+            "returned": dict(self.returned),
             "seen": None if self.seen is None else [[s.folder, s.at, s.rows, s.kept] for s in self.seen],
             "state": self.state,
         }
@@ -80,6 +84,8 @@ class Plan:
             spent=tuple(offset["spent"]),
             ordered=offset["ordered"],
             exclusive=tuple(offset["exclusive"]),
+            limbo=tuple(offset.get("limbo", ())),
+            returned=tuple(offset.get("returned", {}).items()),
             seen=None if offset["seen"] is None else tuple(Seen(*seen) for seen in offset["seen"]),
             state=offset["state"],
         )
@@ -97,17 +103,16 @@ class Split:
     grant: int = 0
     ordered: bool = False
     exclusive: bool = False
+    limbo: bool = False
+    window: int | None = None
+    """For all attempts: it holds all that may have come back. None if nobody knows how many those are."""
     adopted: str = ""
     seen: tuple[str, ...] | None = None
     """Folders whose rows are known; None without deduplication."""
 
     @property
     def seal_path(self) -> str:
-        return self.adopted or f"{self.folder}/{self.index:05d}.seal"
-
-    @property
-    def stem(self) -> str:
-        return f"{self.folder}/{self.index:05d}"
+        return self.adopted or paths.seal(self.folder, self.index)
 
 
 def first_plan() -> Plan:
@@ -118,12 +123,24 @@ def first_plan() -> Plan:
 def splits_of(plan: Plan) -> list[Split]:
     """The batch's splits, in order."""
     seen = None if plan.seen is None else tuple(s.folder for s in plan.seen)
+    returned = dict(plan.returned)
     new = []
     for index, (number, grant) in enumerate(plan.splits):
         queue = plan.queues[number]
-        exclusive = queue in plan.exclusive
         new.append(
-            Split(plan.run, plan.seq, plan.folder, index, queue, grant, plan.ordered, exclusive, seen=seen)
+            Split(
+                plan.run,
+                plan.seq,
+                plan.folder,
+                index,
+                queue,
+                grant,
+                plan.ordered,
+                exclusive=queue in plan.exclusive,
+                limbo=queue in plan.limbo,
+                window=max(grant, returned[queue]) if queue in returned else None,
+                seen=seen,
+            )
         )
     return new + [
         Split(plan.run, plan.seq, plan.folder, len(new) + number, adopted=path)

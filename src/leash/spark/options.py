@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from leash.errors import ConfigError
-
-from . import units
+from leash.spark import option_values
+from leash.units import SECOND
 
 SOURCE, SINK, BROWSE = "source", "sink", "browse"
 
@@ -62,7 +62,7 @@ _SIZE = "a size, such as 4096, 64m or 1g"
 _RATE = "messages a second, above 0, such as 500 or 0.5"
 _ALL = (SOURCE, SINK, BROWSE)
 _TAKE = (SOURCE, BROWSE)
-_S = units.SECOND
+_S = SECOND
 
 TABLE: tuple[Option, ...] = (
     Option("url", _ALL, _text, None, "an AMQP URL; hosts separated by commas are tried in turn",
@@ -83,52 +83,52 @@ TABLE: tuple[Option, ...] = (
     Option("partitions", (SOURCE, SINK), _text, None, "the name of partitions that `leash ring` made",
            "Read all queues of a partitioned topology, each in order, through resizes too (implies "
            "`ordered`); or publish to it, by key."),
-    Option("maxRecordsPerTrigger", (SOURCE,), units.count, None, _COUNT,
+    Option("maxRecordsPerTrigger", (SOURCE,), option_values.count, None, _COUNT,
            "At most this many messages in a batch.", alias="maxOffsetsPerTrigger"),
-    Option("maxBytesPerTrigger", (SOURCE,), units.size, None, _SIZE,
+    Option("maxBytesPerTrigger", (SOURCE,), option_values.size, None, _SIZE,
            "About this many bytes of message bodies in a batch, by the mean size seen so far."),
-    Option("minRecordsPerTrigger", (SOURCE,), units.count, None, _COUNT,
+    Option("minRecordsPerTrigger", (SOURCE,), option_values.count, None, _COUNT,
            "Wait until this many are ready, but no longer than `maxTriggerDelay`. AvailableNow ignores it."),
-    Option("maxTriggerDelay", (SOURCE,), units.duration, 60 * _S, _DURATION,
+    Option("maxTriggerDelay", (SOURCE,), option_values.duration, 60 * _S, _DURATION,
            "The longest wait for `minRecordsPerTrigger`.", shown="1m"),
-    Option("maxRecordsPerPartition", (SOURCE,), units.count, 10_000, _COUNT,
+    Option("maxRecordsPerPartition", (SOURCE,), option_values.count, 10_000, _COUNT,
            "Cut the batch into tasks of at most this many messages; smaller lets fast executors take more."),
-    Option("minPartitions", (SOURCE,), units.count, None, _COUNT,
+    Option("minPartitions", (SOURCE,), option_values.count, None, _COUNT,
            "Cut finer where a batch would have fewer tasks. `ordered` ignores it."),
-    Option("maxRatePerSecond", (SOURCE,), units.rate, None, _RATE,
-           "Over all queues, across batches and restarts."),
-    Option("burst", (SOURCE,), units.count, None, _COUNT,
+    Option("maxRatePerSecond", (SOURCE,), option_values.rate, None, _RATE,
+           "Of this query, over all its queues, across batches and restarts."),
+    Option("burst", (SOURCE,), option_values.count, None, _COUNT,
            "How many messages `maxRatePerSecond` may let through at once. Default: one second's worth."),
-    Option("targetDelay", (SOURCE,), units.duration, None, _DURATION,
+    Option("targetDelay", (SOURCE,), option_values.duration, None, _DURATION,
            "Size batches so that one takes about this long, from how fast the last ones went."),
     Option("stagingLocation", (SOURCE,), _text, None, "a folder that driver and executors share",
            "Required. Messages wait here between leaving the queue and being committed: a local or mounted "
            "folder, `s3://`, `gs://` or `abfs://`. Keep it as safe as the checkpoint, and apart from it."),
     Option("deduplication", (SOURCE,), _one_of("none", "messageId"), "none", "none or messageId",
            "`messageId` drops redelivered copies of rows that were already staged."),
-    Option("deduplicationWindow", (SOURCE,), units.duration, 3600 * _S, _DURATION,
+    Option("deduplicationWindow", (SOURCE,), option_values.duration, 3600 * _S, _DURATION,
            "How long to remember rows whose acknowledgement may have been lost.", shown="1h"),
-    Option("deduplicationMaxRows", (SOURCE,), units.count, 1_000_000, _COUNT,
+    Option("deduplicationMaxRows", (SOURCE,), option_values.count, 1_000_000, _COUNT,
            "How many such rows to remember; 16 bytes each. The oldest go first, with a warning."),
-    Option("failOnDataLoss", (SOURCE,), units.flag, True, _YES_NO,
+    Option("failOnDataLoss", (SOURCE,), option_values.flag, True, _YES_NO,
            "Fail on a queue that vanished or a staged file that is missing or corrupt; else warn and go on."),
     Option("orphanedStaging", (SOURCE,), _one_of("fail", "adopt", "discard"), "fail",
            "fail, adopt or discard",
            "What to do at the start of a new checkpoint with staged messages of an older one."),
-    Option("pollTimeout", (SOURCE,), units.duration, _S // 4, _DURATION,
+    Option("pollTimeout", (SOURCE,), option_values.duration, _S // 4, _DURATION,
            "How long a task waits on an empty queue before it returns less than granted.", shown="250ms"),
-    Option("ordered", (SOURCE,), units.flag, False, _YES_NO,
+    Option("ordered", (SOURCE,), option_values.flag, False, _YES_NO,
            "Keep each queue's order: one task per queue, at most 65,535 messages, and no other consumer."),
-    Option("includeHeaders", _TAKE, units.flag, False, _YES_NO, "Add the `headers` column."),
+    Option("includeHeaders", _TAKE, option_values.flag, False, _YES_NO, "Add the `headers` column."),
     Option("mode", (BROWSE,), _one_of("browse"), None, "browse",
            "`browse` looks at messages and leaves them in the queue. The only batch read there is."),
-    Option("limit", (BROWSE,), units.count, 100, _COUNT, "Look at this many messages at most."),
+    Option("limit", (BROWSE,), option_values.count, 100, _COUNT, "Look at this many messages at most."),
     Option("exchange", (SINK,), str, None, "the name of an exchange",
            "Publish to this exchange; the default one if empty. A row's `exchange` column wins."),
     Option("routingKey", (SINK,), str, None, "a routing key",
            "Publish with this routing key. A row's `routing_key` column wins."),
-    Option("mandatory", (SINK,), units.flag, True, _YES_NO, "Fail on a message that no queue takes."),
-    Option("confirmTimeout", (SINK,), units.duration, 30 * _S, _DURATION,
+    Option("mandatory", (SINK,), option_values.flag, True, _YES_NO, "Fail on a message that no queue takes."),
+    Option("confirmTimeout", (SINK,), option_values.duration, 30 * _S, _DURATION,
            "How long to wait for the broker's confirms, and for a resource alarm to end.", shown="30s"),
     Option("messageId", (SINK,), _one_of("auto", "none"), "none", "auto or none",
            "`auto` gives rows without a `message_id` one made of query, batch, partition and row, so that a "

@@ -32,8 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leash.errors import ConfigError
-
-from .settings import sink_settings, source_settings
+from leash.spark.settings import sink_settings, source_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -187,7 +186,7 @@ def progress_table(progress: Any) -> Table:
     """One line per queue."""
     from rich.table import Table
 
-    from .metrics import report_of
+    from leash.spark.metrics import report_of
 
     table = Table(title="waiting for the first batch")
     for column in ("queue", "ready", "granted", "rows", "share", "redelivered", "dropped"):

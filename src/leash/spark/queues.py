@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from leash.errors import ConfigError
-
-from . import units
+from leash.spark import option_values
 
 _KEYS = ("quantum", "rate", "burst", "tier")
 _FORMS = 'names with quanta like "gold:10,free:1", or JSON like {"gold": {"quantum": 10, "rate": 50}}'
@@ -49,7 +48,7 @@ def _from_list(text: str) -> tuple[QueueSpec, ...]:
         if not colon:
             name, quantum = quantum, "1"
         try:
-            specs.append(QueueSpec(name, units.count(quantum)))
+            specs.append(QueueSpec(name, option_values.count(quantum)))
         except ValueError:
             raise ConfigError(
                 "queues", item.strip(), "a quantum is a whole number from 1 on: " + _FORMS
@@ -87,7 +86,7 @@ def _spec(name: str, settings: object) -> QueueSpec:
         raise ConfigError(f"{where}.tier", tier, "a whole number from 0 on; 0 is served first")
     rate = settings.get("rate")
     try:
-        exact = None if rate is None else units.rate(str(rate))
+        exact = None if rate is None else option_values.rate(str(rate))
     except ValueError:
         raise ConfigError(f"{where}.rate", rate, "messages a second, above 0") from None
     if burst is not None and (not _whole(burst, 1) or exact is None):

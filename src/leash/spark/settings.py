@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from leash.errors import ConfigError
-
-from . import files, options
-from .queues import QueueSpec, parse_queues
+from leash.spark import options
+from leash.spark.queues import QueueSpec, parse_queues
+from leash.spark.staging import files
 
 MAX_ORDERED_SPLIT = 65_535  # one prefetch window: 16 bits
 

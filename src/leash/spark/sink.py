@@ -11,10 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from leash.errors import ConfigError
-
-from .outgoing import RowEncoder, check_schema
-from .settings import SinkSettings
-from .units import SECOND
+from leash.spark.messages import RowEncoder, check_schema
+from leash.spark.settings import SinkSettings
+from leash.units import SECOND
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -56,11 +55,10 @@ class StreamSink(DataSourceStreamArrowWriter):
 def publish(settings: SinkSettings, batches: Iterator[pa.RecordBatch], prefix: str) -> Published:
     """Publish and wait for the confirms; `prefix` starts the ids of messages that have none."""
     from leash.amqp import Publisher
+    from leash.spark import connections
 
-    from . import links
-
-    encoder = RowEncoder(settings, prefix)
-    link = links.patiently(lambda: links.connection(settings.broker, "publish"))
+    encoder = RowEncoder(settings, prefix, _by(settings))
+    link = connections.patiently(lambda: connections.connection(settings.broker, "publish"))
     try:
         publisher = Publisher(link, timeout=settings.confirm_timeout / SECOND)
         rows = publisher.publish(message for batch in batches for message in encoder.messages(batch))
@@ -70,6 +68,19 @@ def publish(settings: SinkSettings, batches: Iterator[pa.RecordBatch], prefix: s
         link.abort()
         raise
     return Published(rows)
+
+
+def _by(settings: SinkSettings) -> str | None:
+    """What the partitions are made by. Over another connection: an alarm blocks those that publish."""
+    from leash.partitions import layout_store
+    from leash.spark import connections
+
+    name = settings.partitions
+    if name is None:
+        return None
+    return connections.patiently(
+        lambda: layout_store.need(connections.connection(settings.broker, "look"), name)
+    ).by
 
 
 def _task() -> Any:

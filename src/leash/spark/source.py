@@ -20,15 +20,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from . import columns
-from .offsets import Plan, Split, splits_between
-from .settings import SourceSettings, browse_settings, sink_settings, source_settings
+from leash.spark import columns
+from leash.spark.offsets import Plan, Split, splits_between
+from leash.spark.settings import SourceSettings, browse_settings, sink_settings, source_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from .driver import Driver
+    from leash.spark.driver.driver import Driver
 
 _NO_LIMIT = (1 << 63) - 1
 
@@ -46,7 +46,7 @@ class RabbitMQ(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from .browse import BrowseReader
+        from leash.spark.browse import BrowseReader
 
         settings = browse_settings(self._options())
         columns.check_schema(schema, settings.include_headers)
@@ -58,12 +58,12 @@ class RabbitMQ(DataSource):
         return QueueStreamReader(settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from .sink import BatchSink
+        from leash.spark.sink import BatchSink
 
         return BatchSink(sink_settings(self._options()), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from .sink import StreamSink
+        from leash.spark.sink import StreamSink
 
         return StreamSink(sink_settings(self._options()), schema, overwrite)
 
@@ -91,7 +91,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _driver(self) -> Driver:
         if self._lazy is None:
-            from .driver import Driver
+            from leash.spark.driver.driver import Driver
 
             self._lazy = Driver(self._settings)
         return self._lazy
@@ -115,11 +115,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        splits = splits_between(Plan.from_json(start), Plan.from_json(end))
+        plan = Plan.from_json(end)
+        splits = splits_between(Plan.from_json(start), plan)
+        if splits:
+            self._driver.reading(plan)
         return [SplitPartition(split) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from .read import read_split
+        from leash.spark.task.read import read_split
 
         assert isinstance(partition, SplitPartition)
         return read_split(partition.split, self._settings, _arrow(self._schema))

@@ -17,6 +17,11 @@ from leash.amqp.wire import Deliveries
 from leash.errors import ConfigError, NotFound, PreconditionFailed
 
 _ROUNDING = 10  # ns: an event loop's timers are floats
+_CLASSIC = ("x-queue-type", "classic")  # what a queue is unless it says otherwise
+
+
+def _type(value: object) -> str:
+    return "bool" if isinstance(value, bool) else "signedint" if isinstance(value, int) else "longstr"
 
 
 class Stored(NamedTuple):
@@ -92,11 +97,19 @@ class MemoryBroker:
         if exchange:
             only = "'' and an x-dead-letter-routing-key: in memory there is the default exchange only"
             raise ConfigError("x-dead-letter-exchange", exchange, only)
-        found = self.queues.setdefault(name, MemoryQueue(name, dict(arguments)))
+        wanted = {key: value for key, value in arguments.items() if (key, value) != _CLASSIC}
+        found = self.queues.setdefault(name, MemoryQueue(name, wanted))
         if again:
-            found.arguments = dict(arguments)
-        elif found.arguments != dict(arguments):
-            raise PreconditionFailed(406, f"PRECONDITION_FAILED - inequivalent arguments for queue '{name}'")
+            found.arguments = wanted
+        for key in sorted({*wanted, *found.arguments}):
+            if wanted.get(key) != found.arguments.get(key):
+                now = found.arguments.get(key)
+                current = "none" if now is None else f"the value '{now}' of type '{_type(now)}'"
+                raise PreconditionFailed(
+                    406,
+                    f"PRECONDITION_FAILED - inequivalent arg '{key}' for queue '{name}' in memory: "
+                    f"received another but current is {current}",
+                )
         return found
 
     def queue(self, name: str) -> MemoryQueue:

@@ -53,6 +53,7 @@ class MemoryConnection(Connection):
         self.blocked = None
         self.error = None
         self.changed = threading.Condition()
+        self.received = 0
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}
         self._free: list[int] = []
@@ -82,7 +83,7 @@ class MemoryConnection(Connection):
             self.release(closed)
 
     def write(self, data: bytes, deadline: float | None = None) -> None:  # noqa: ARG002
-        self._check()
+        self.check_open()
         at = 0
         while at < len(data):
             kind, number, size = _head(data, at)

@@ -1,7 +1,7 @@
 """The consumer's own parts in virtual time: what they decide is inherited, only the waiting is other.
 
 All of it runs on one loop in one thread. Workers are the tasks of the asynchronous pool, for plain handlers
-too; the conductor takes its turns in a task; copies of failed messages are published on the spot.
+too; the upkeep takes its turns in a task; copies of failed messages are published on the spot.
 """
 
 from __future__ import annotations
@@ -12,21 +12,16 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from leash.amqp import Connection, Outgoing
-from leash.consumer.conductor import TICK, Conductor
+from leash.amqp import Connection, Outgoing, Uri
+from leash.consumer.courier import Courier, Republisher
 from leash.consumer.engine import Engine
-from leash.consumer.link import Link
-from leash.consumer.message import Message, Raw
-from leash.consumer.outbox import Outbox
-from leash.consumer.republish import Courier, Republisher
-from leash.consumer.settle import Outcome
-from leash.consumer.workers import AsyncPool
-from leash.flow import Shed
+from leash.consumer.message import Message
+from leash.consumer.reconnect import Connector
+from leash.consumer.tasks import TaskPool
+from leash.consumer.upkeep import TICK, Upkeep
 from leash.testing.broker import MemoryBroker
 from leash.testing.connection import MemoryConnection
 from leash.testing.loop import VirtualLoop
-
-Saw = Callable[[str, bytes, Outcome], None]
 
 
 class _Bell(threading.Event):
@@ -69,40 +64,11 @@ class TaskThread(threading.Thread):
             self._loop.run_until_complete(asyncio.wait({self.task}, timeout=timeout))
 
 
-class RecordingEngine(Engine):
-    """The engine, telling how each message was settled."""
-
-    saw: Saw
-
-    def settle(self, message: Message, outcome: Outcome, claimed: bool = False) -> bool:
-        settled = super().settle(message, outcome, claimed)
-        if settled:
-            self.saw(message.queue, message.body, outcome)
-        return settled
-
-    def _ack(self, done: list[Raw]) -> None:
-        for raw in done:
-            if raw[6].alive:
-                self.saw(raw[6].queue, raw[5], Outcome.DONE)
-        super()._ack(done)
-
-    def _give_back(self, link: Link, raws: list[Raw]) -> None:
-        if link.alive and not link.spec.ordered:
-            for raw in raws:
-                self.saw(link.queue, raw[5], Outcome.GIVEN_BACK)
-        super()._give_back(link, raws)
-
-    def _shed(self, shed: Shed) -> None:
-        outcome = Outcome.GIVEN_BACK if shed.kind == "return" else Outcome.DROPPED
-        self.saw(shed.lane, shed.message[5], outcome)
-        super()._shed(shed)
-
-
-class VirtualPool(AsyncPool):
+class VirtualPool(TaskPool):
     def __init__(self, loop: VirtualLoop, engine: Engine, *rest: Any) -> None:
         super().__init__(engine, *rest)
         self._due = _Bell(loop, engine.drain)
-        self.threads = [TaskThread(loop, self._main)]
+        self.threads = [TaskThread(loop, self.main)]
 
     def start(self) -> None:
         for thread in self.threads:
@@ -122,26 +88,32 @@ class VirtualPool(AsyncPool):
             raise asyncio.CancelledError
 
 
-class VirtualConductor(Conductor):
-    def __init__(self, loop: VirtualLoop, broker: MemoryBroker, engine: Engine, *rest: Any) -> None:
-        super().__init__(engine, *rest)
-        self._broker = broker
-        self._turn_due = asyncio.Event()
-        engine.nudge = _Bell(loop, self._turn_due.set)
+class MemoryConnector(Connector):
+    """Connects to the broker in memory."""
+
+    broker: MemoryBroker
+
+    def dial(self, uri: Uri, avoid: str) -> Connection:  # noqa: ARG002
+        return MemoryConnection(self.broker, uri)
+
+
+class VirtualUpkeep(Upkeep):
+    """Takes its turns in a task."""
+
+    def __init__(self, loop: VirtualLoop, engine: Engine, connector: Connector, *rest: Any) -> None:
+        super().__init__(engine, connector, *rest)
+        self._due = asyncio.Event()
+        self._told = (engine, connector)
+        engine.nudge = _Bell(loop, self._due.set)
         self.thread = TaskThread(loop, self._take_turns)
 
-    def _connect(self) -> None:
-        connection = MemoryConnection(self._broker, self._uri)
-        with self._engine.lock:
-            self._engine.outbox = Outbox(connection, self._engine.lock)
-        self._connection, self._probing = connection, None
-
     async def _take_turns(self) -> None:
-        while not self._left.is_set():
-            self._turn()
-            self._emit()
-            await wait(self._turn_due, TICK)
-            self._turn_due.clear()
+        engine, connector = self._told
+        while not connector.left.is_set():
+            self.turn()
+            engine.emit()
+            await wait(self._due, TICK)
+            self._due.clear()
 
 
 class InstantRepublisher(Republisher):
@@ -150,9 +122,12 @@ class InstantRepublisher(Republisher):
         self._broker = broker
 
     def put(self, message: Message, copy: Outgoing) -> None:
-        self._pending += 1
-        courier = self._couriers.setdefault(copy.routing_key, Courier(self, copy.routing_key))
+        self.pending += 1
+        courier = self.couriers.setdefault(copy.routing_key, Courier(self, copy.routing_key))
         courier.deliver([(message, copy)])
 
-    def connect(self) -> Connection:
-        return MemoryConnection(self._broker, self._uri)
+    def check(self) -> None:
+        """Everybody may."""
+
+    def connect(self, avoid: str) -> Connection:  # noqa: ARG002
+        return MemoryConnection(self._broker, self.uri)

@@ -13,28 +13,25 @@ from typing import Any, NamedTuple
 
 from leash.amqp.properties import Properties, encode_properties, with_headers
 from leash.consumer import Consumer, Message
-from leash.consumer.parts import Parts
-from leash.consumer.retry import dead_queue
-from leash.consumer.settings import SECOND, nanoseconds
+from leash.consumer.copies import dead_queue
+from leash.consumer.engine import Engine
+from leash.consumer.session import Parts, Session
 from leash.consumer.settle import Outcome
-from leash.errors import ConfigError, LeashError
+from leash.errors import ConfigError, Unfinished
 from leash.flow.lane import PAUSED
 from leash.testing.broker import MemoryBroker, MemoryQueue, Stored
 from leash.testing.loop import VirtualLoop
 from leash.testing.parts import (
     InstantRepublisher,
-    RecordingEngine,
+    MemoryConnector,
     TaskThread,
-    VirtualConductor,
     VirtualPool,
+    VirtualUpkeep,
     wait,
 )
+from leash.units import SECOND, nanoseconds
 
 Takes = float | Callable[[Any], float]
-
-
-class Unfinished(LeashError, AssertionError):
-    """There was still work when the time that `run` was given was over."""
 
 
 @dataclass(slots=True)
@@ -81,12 +78,14 @@ class Rehearsal:
         self._broker = MemoryBroker(self._loop.clock.now, self._loop.later)
         self._changed = asyncio.Event()
         self._broker.changed = self._changed.set
+        self._session: Session | None = None
 
     def __enter__(self) -> Rehearsal:
-        for queue in self.consumer._queues:
+        for queue in self.consumer.settings.queues:
             self.declare(queue.name)
         try:
-            self.consumer._start(self._parts())
+            self.consumer.start(self._parts())
+            self._session = self.consumer.session
         except BaseException:
             self._close()
             raise
@@ -96,7 +95,7 @@ class Rehearsal:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         try:
-            if kind is None and self.consumer._engine is not None:
+            if kind is None and self._session is not None:
                 self.stop()
         finally:
             self._close()
@@ -104,18 +103,20 @@ class Rehearsal:
     def _parts(self) -> Parts:
         loop, broker = self._loop, self._broker
 
-        def engine(*arguments: Any) -> RecordingEngine:
-            made = RecordingEngine(*arguments)
-            made.saw = lambda queue, body, outcome: self.settled.append(
+        def pool(engine: Engine, handler: Callable[..., Any], *rest: Any) -> VirtualPool:
+            engine.settler.on_settled = lambda queue, body, outcome: self.settled.append(
                 Settled(self.now, queue, body, outcome.value)
             )
-            return made
-
-        def pool(engine: RecordingEngine, handler: Callable[..., Any], *rest: Any) -> VirtualPool:
             return VirtualPool(loop, engine, self._acted(handler), *rest)
 
-        republisher = partial(InstantRepublisher, broker)
-        return Parts(loop.clock, engine, republisher, pool, partial(VirtualConductor, loop, broker))
+        def connector(*arguments: Any) -> MemoryConnector:
+            made = MemoryConnector(*arguments)
+            made.broker = broker
+            return made
+
+        return Parts(
+            loop.clock, partial(InstantRepublisher, broker), pool, connector, partial(VirtualUpkeep, loop)
+        )
 
     def _acted(self, handler: Callable[..., Any]) -> Callable[[Any], Awaitable[None]]:
         """The handler, watched, and taking its time."""
@@ -201,7 +202,7 @@ class Rehearsal:
             raise Unfinished(f"after {most:g} virtual seconds there is still work: {counts}")
 
     def _unfinished(self) -> list[MemoryQueue]:
-        lanes = self.consumer._running().flow.lanes
+        lanes = self.consumer.session.engine.flow.lanes
         active = {name for name, lane in lanes.items() if not lane.blocks & PAUSED}
         return [
             queue
@@ -238,8 +239,8 @@ class Rehearsal:
             each.body
             for each in self.handled
             if each.error is not None
-            and each.message._outcome in (None, Outcome.REPUBLISHED)  # not settled by hand before it failed
-            and self.consumer._retry.wait(each.message.tries + 1) is not None
+            and each.message.outcome in (None, Outcome.REPUBLISHED)  # not settled by hand before it failed
+            and self.consumer.settings.retry.wait(each.message.tries + 1) is not None
             and queue in (None, each.queue)
         ]
 
@@ -247,21 +248,21 @@ class Rehearsal:
         """Each queue's part of what was handled."""
         counts = Counter(each.queue for each in self.handled if each.at >= since)
         return {
-            queue.name: counts[queue.name] / (sum(counts.values()) or 1) for queue in self.consumer._queues
+            queue.name: counts[queue.name] / (sum(counts.values()) or 1)
+            for queue in self.consumer.settings.queues
         }
 
     # --- inside ---
 
     def _drive(self, work: Any) -> None:
         self._loop.run_until_complete(work)
-        for thread in (*self.consumer._pool.threads, self.consumer._conductor.thread):
+        session = self.consumer.session
+        for thread in (*session.pool.threads, session.upkeep.thread):
             if isinstance(thread, TaskThread) and thread.task is not None and thread.task.done():
                 thread.task.result()
 
     def _close(self) -> None:
-        self.consumer._engine = None
-        self.consumer._abandoned = False
-        self.consumer._ended = None
+        self.consumer.reset()
         loop = self._loop
         left = asyncio.all_tasks(loop)
         for task in left:

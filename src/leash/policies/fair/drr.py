@@ -26,9 +26,12 @@ __all__ = ["DeficitRoundRobin", "Ticket"]
 class DeficitRoundRobin:
     """Lanes with a quantum each. `tiers` ranks them (0, the highest, unless given); `guaranteed` maps a
     tier to the percentage of all services that it gets whatever the higher ones want.
+
+    Other tiers wait for a lane that expects messages only while `coming(lane)`: not, say, while all that it
+    may have at a time is in work.
     """
 
-    __slots__ = ("_guarantees", "_lanes", "_tiers")
+    __slots__ = ("_coming", "_guarantees", "_lanes", "_tiers")
 
     def __init__(
         self,
@@ -36,7 +39,9 @@ class DeficitRoundRobin:
         *,
         tiers: Mapping[str, int] | None = None,
         guaranteed: Mapping[int, int] | None = None,
+        coming: Callable[[str], bool] = lambda _: True,
     ) -> None:
+        self._coming = coming
         self._lanes: dict[str, Lane] = {}
         self._tiers: list[Rounds] = []
         self._guarantees = bool(guaranteed)
@@ -85,6 +90,10 @@ class DeficitRoundRobin:
     def held(self) -> list[str]:
         """The lanes that their round waits for: known to have work, none of it here."""
         return [name for rounds in self._tiers for name in rounds.held]
+
+    def holds_up(self, lane: str) -> bool:
+        """Whether other lanes of its tier wait while the round waits for this one."""
+        return bool(self._lane(lane).rounds.turns)
 
     def balance(self, lane: str) -> int:
         account = self._lane(lane)
@@ -142,14 +151,18 @@ class DeficitRoundRobin:
             account.rounds.join(account)
 
     def pick(
-        self, eligible: Callable[[str], bool] | None = None, cost: Callable[[str], int] | None = None
+        self,
+        eligible: Callable[[str], bool] | None = None,
+        cost: Callable[[str], int] | None = None,
+        patient: bool = False,
     ) -> Ticket | None:
         """Whom to serve one message now, if anybody. `cost(lane)` is asked for the estimate, 1 otherwise.
 
         Lanes that are not `eligible` keep their place and what they have for the next time. They are asked
-        one by one, so for a condition that lasts `block` is cheaper.
+        one by one, so for a condition that lasts `block` is cheaper. `patient`: while a tier's round waits
+        for a lane, the tiers below it wait, too.
         """
-        lane = self._next(eligible)
+        lane = self._next(eligible, patient)
         if lane is None:
             return None
         if cost is None:
@@ -163,10 +176,12 @@ class DeficitRoundRobin:
         lane.balance -= estimate
         return Ticket(lane.name, estimate)
 
-    def take(self, limit: int, eligible: Callable[[str], bool] | None = None) -> Ticket | None:
+    def take(
+        self, limit: int, eligible: Callable[[str], bool] | None = None, patient: bool = False
+    ) -> Ticket | None:
         """As many picks at an estimate of 1 as are one lane's in a row, up to `limit`, on one ticket."""
         limit = whole("limit", limit, 1)
-        lane = self._next(eligible)
+        lane = self._next(eligible, patient)
         if lane is None:
             return None
         taken = 1 if self._guarantees else min(limit, lane.visible, lane.balance)
@@ -174,14 +189,29 @@ class DeficitRoundRobin:
         lane.balance -= taken
         return Ticket(lane.name, taken)
 
-    def _next(self, eligible: Callable[[str], bool] | None) -> Lane | None:
-        for rounds in strict.in_order(self._tiers) if self._guarantees else self._tiers:
+    def _next(self, eligible: Callable[[str], bool] | None, patient: bool) -> Lane | None:
+        if self._guarantees:
+            due = strict.due(self._tiers)
+            for rounds in due:
+                lane = rounds.next(eligible)
+                if lane is not None:
+                    strict.served(self._tiers, rounds)
+                    return lane
+            if any(self._waits(rounds) for rounds in due):
+                return None  # its messages are on their way, and the next service is theirs
+        for rounds in self._tiers:
             lane = rounds.next(eligible)
             if lane is not None:
                 if self._guarantees:
                     strict.served(self._tiers, rounds)
                 return lane
+            if patient and rounds.held and self._waits(rounds):
+                return None
         return None
+
+    def _waits(self, rounds: Rounds) -> bool:
+        """Whether other tiers are to wait for this one's messages."""
+        return any(self._coming(name) for name in rounds.held)
 
     def settle(self, ticket: Ticket, cost: int | None = None, *, dry: bool | None = None) -> None:
         """Charge what the work really cost, failed or not; by default the estimate was right.
@@ -243,7 +273,7 @@ class DeficitRoundRobin:
             if i != last and budget:
                 rounds.ready()
         if sum(parts) < budget:
-            strict.in_order(self._tiers)
+            strict.due(self._tiers)
 
     # Carrying on elsewhere
 

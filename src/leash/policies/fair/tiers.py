@@ -2,7 +2,8 @@
 
 A share is a percentage of all services. Each service adds it to the claim of every guaranteed tier that
 waits, and the service that would make a claim 100 is that tier's. A tier without work has no claim, and
-one that is served anyhow runs up no debt by it.
+one that is served anyhow runs up no debt by it. Messages that are known to be on their way are work: the
+others wait for them when the claim falls due, as the lanes of one tier wait for each other.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from leash.policies.fair.rounds import Rounds
 SERVICE = 100
 
 
-def in_order(tiers: list[Rounds]) -> list[Rounds]:
-    """Who to ask, one after the other: those whose guarantee is due, then all."""
+def due(tiers: list[Rounds]) -> list[Rounds]:
+    """The tiers whose guarantee falls due with the next service, in the order in which to ask them."""
     for rounds in tiers:
         if not rounds.ready():
             rounds.claim = 0
-    return [rounds for rounds in tiers if rounds.claim + rounds.share >= SERVICE] + tiers
+    return [rounds for rounds in tiers if rounds.claim + rounds.share >= SERVICE]
 
 
 def served(tiers: list[Rounds], by: Rounds) -> None:
     """One service was given to tier `by`: all others that wait have a greater claim on the next one."""
-    most = SERVICE * len(tiers)  # waiting for each other takes no more; held or skipped ones must not save up
+    most = SERVICE * len(tiers)  # waiting for each other takes no more; skipped ones must not save up
     for rounds in tiers:
         if rounds.share and (rounds.turns or rounds.held):
             rounds.claim = min(most, rounds.claim + rounds.share)

@@ -13,9 +13,10 @@ from math import isqrt
 from typing import NamedTuple
 
 from leash.policies.exact import Number, per_second, whole
-from leash.policies.window.credit import MOST, SECOND, lane_window, model, standing_wait
+from leash.policies.window.credit import MOST, lane_window, model, standing_wait
 from leash.policies.window.payoff import Pace, Payoff
 from leash.policies.window.tally import Tally
+from leash.units import SECOND
 
 _ROUND_TRIPS = 4
 _SPAN = 100_000_000
@@ -50,8 +51,9 @@ class Window:
     """The autopilot of one lane.
 
     The driver keeps these up to date: `round_trip` (None: not measured yet), `round_time` (of all lanes; 0
-    for a single one), `workers`, and `quantum` of `quanta`. It reports each dequeue and each service time,
-    and carries a `Change` out by consuming anew: messages sent from there on belong to the new `epoch`.
+    for a single one), `workers`, `quantum` of `quanta`, `percent`, `least` and `most`. It reports each
+    dequeue and each service time, and carries a `Change` out by consuming anew: messages sent from there on
+    belong to the new `epoch`.
     """
 
     __slots__ = (
@@ -67,6 +69,8 @@ class Window:
         "burst",
         "epoch",
         "least",
+        "most",
+        "percent",
         "quanta",
         "quantum",
         "round_time",
@@ -83,6 +87,7 @@ class Window:
         workers: int = 1,
         ack_batch: int = 1,
         least: int = 1,
+        most: int = MOST,
         round_trip: int | None = None,
         quantum: int = 1,
         quanta: int | None = None,
@@ -94,11 +99,15 @@ class Window:
         self.ack_batch = 1
         """Messages per ack, in force: 1 until the work is known to be fast."""
         self.least = whole("least", least, 1, MOST)
-        """Never below this: a batch handler's batch must fit."""
+        """Never below this, unless `most` is: a batch handler's batch must fit."""
+        self.most = whole("most", most, 1, MOST)
+        """Never above this: the lane's part of what all of them may hold."""
         self.round_trip = None if round_trip is None else whole("round_trip", round_trip, 0)
         self.round_time = 0
         self.quantum = whole("quantum", quantum, 1)
         self.quanta = self.quantum if quanta is None else whole("quanta", quanta, quantum)
+        self.percent = 100
+        """Of the pool that the lane's tier has, if others have work, too."""
         self.set_rate(rate, burst)
         self.service: int | None = None
         """Mean service time of the last epoch that saw any, in ns."""
@@ -206,15 +215,19 @@ class Window:
             self._hurry = False
             self._tally = Tally(0)
             return None
-        self.window = new
-        self.epoch += 1
-        self._hurry = False
-        self._tally = Tally(self.workers)
         if why:
             why += f" in the last {spell(tally.span(now))}"
         else:
             why = f"one ack for {self.ack_batch} messages instead of {batch}"
-        return Change(new, f"{why}; window {old} -> {new}")
+        return self.change(new, why)
+
+    def change(self, window: int, why: str) -> Change:
+        """Go to another window for a reason that is not the lane's own."""
+        old, self.window = self.window, window
+        self.epoch += 1
+        self._hurry = False
+        self._tally = Tally(self.workers)
+        return Change(window, f"{why}; window {old} -> {window}")
 
     def _learn(self, tally: Tally) -> None:
         """Take over the epoch's service time, and with it how many messages an ack may wait for."""
@@ -235,6 +248,7 @@ class Window:
         away = max(0, self.window - self.workers - tally.least)
         # One standard deviation of the work in a round trip stays: an epoch is too short for the worst case.
         useless = tally.least - isqrt(away * self._cv2.numerator // self._cv2.denominator)
+        useless = min(useless, base - self._share())
         if useless <= self.window // _NOT_WORTH:
             return base, ""
         self._payoff = Payoff()
@@ -262,12 +276,24 @@ class Window:
     def _model(self, round_trip: int) -> int:
         service, workers, batch = self.service or 0, self.workers, self.ack_batch
         fit = model(round_trip, service, workers, batch, self._cv2, self._rate, self.burst)
-        if self.quantum == self.quanta:
+        if self.quantum == self.quanta and self.percent == 100:
             return fit
-        return min(fit, lane_window(self.quantum, self.quanta, round_trip, service, workers, batch))
+        share = lane_window(self.quantum, self.quanta, round_trip, service, workers, batch, self.percent)
+        return min(fit, share)
+
+    def _share(self) -> int:
+        """What the lane needs beside others: a turn, and as many as the rounds in a round trip take of it.
+
+        A backlog here says little then: it may be that the round only waits for another lane.
+        """
+        if not self.round_time or self.service is None or self.round_trip is None:
+            return 0
+        cycle = self.round_trip + self.service
+        turn = min(self.quantum, -(-self.workers * cycle // max(1, self.service)))
+        return max(turn, -(-self.quantum * cycle // self.round_time)) + self.ack_batch - 1
 
     def _clamp(self, window: int) -> int:
-        return min(MOST, max(window, self.workers + self.ack_batch - 1, self.least))
+        return min(self.most, max(window, self.workers + self.ack_batch - 1, self.least))
 
 
 def spell(span: int) -> str:

@@ -12,14 +12,13 @@ from math import ceil, isqrt
 
 from leash.errors import ConfigError
 from leash.policies.exact import Number, fraction, per_second, whole
+from leash.units import SECOND
 
 MOST = 65535
 """prefetch-count is a 16-bit field, and 0 would mean no limit at all."""
 
 SPREAD = 2
 """Standard deviations of work in one round trip that are held ready."""
-
-SECOND = 1_000_000_000
 
 
 def prefetch_window(
@@ -75,9 +74,16 @@ def model(
 
 
 def lane_window(
-    quantum: int, quanta: int, round_trip: int, service: int, workers: int = 1, ack_batch: int = 1
+    quantum: int,
+    quanta: int,
+    round_trip: int,
+    service: int,
+    workers: int = 1,
+    ack_batch: int = 1,
+    percent: int = 100,
 ) -> int:
-    """The least window for one lane of a fair pool, `quanta` being the sum over all lanes.
+    """The least window for one lane of a fair pool, `quanta` being the sum over all lanes of its tier, which
+    has so many `percent` of the pool.
 
     Its share of the credit that the pool needs is enough on average; a whole turn, or as much of it as fits
     into one round trip, keeps it from running dry in the middle of it.
@@ -87,7 +93,7 @@ def lane_window(
     service = max(1, whole("service", service, 0))
     cycle = whole("round_trip", round_trip, 0) + service
     pool = Fraction(whole("workers", workers, 1) * cycle, service)
-    share = ceil(pool * quantum / quanta)
+    share = ceil(pool * quantum * percent / (100 * quanta))
     return clamp(max(share, min(quantum, ceil(pool))) + whole("ack_batch", ack_batch, 1) - 1)
 
 

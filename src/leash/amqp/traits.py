@@ -1,0 +1,99 @@
+"""What kind of queue it is. AMQP has no question for that, but an error that tells.
+
+A queue that exists is declared with other arguments, which changes nothing: the broker refuses, and names the
+first argument that differs and what it is. Asked again with that corrected, it names the next one, until only
+the argument that no queue can have is left. That argument also keeps the broker from creating a queue that
+does not exist.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from leash.amqp import topology
+from leash.amqp.connection import Connection
+from leash.errors import AccessRefused, PreconditionFailed, ResourceLocked
+
+_IMPOSSIBLE = {"x-queue-leader-locator": "leash"}
+_DIFFERS = re.compile(
+    r"inequivalent arg '([^']+)' .* but current is (?:the value '(.*)' of type '(\w+)'|'(\w+)'|none)"
+)
+_MOST = 30  # arguments a queue can have
+
+
+@dataclass(slots=True)
+class Traits:
+    """Of an existing queue."""
+
+    kind: str = "classic"
+    durable: bool = True
+    auto_delete: bool = False
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def single_active(self) -> bool:
+        return bool(self.arguments.get("x-single-active-consumer"))
+
+
+def traits(connection: Connection, queue: str) -> Traits | None:
+    """The traits of a queue; None if this user may not ask. NotFound if there is no such queue."""
+    guess = Traits()
+    for _ in range(_MOST):
+        try:
+            with connection.channel() as channel:
+                topology.declare_queue(
+                    channel,
+                    queue,
+                    kind=guess.kind,
+                    durable=guess.durable,
+                    auto_delete=guess.auto_delete,
+                    arguments={**guess.arguments, **_IMPOSSIBLE},
+                )
+            return guess  # 3.10 does not compare it for classic queues
+        except PreconditionFailed as error:
+            differs = _DIFFERS.search(error.text)
+            if differs is None:
+                _look(connection, queue)
+                return None
+            if not _correct(guess, *differs.groups()):
+                return guess
+        except (AccessRefused, ResourceLocked):
+            _look(connection, queue)
+            return None
+    return None
+
+
+def _correct(guess: Traits, name: str, value: str | None, kind: str | None, word: str | None) -> bool:
+    """Make one trait what the broker says it is. False: all others are right."""
+    if name in _IMPOSSIBLE:
+        if value is not None and kind is not None:
+            guess.arguments[name] = _value(value, kind)
+        return False
+    if name == "x-queue-type":
+        guess.kind = word or value or "classic"
+    elif name == "durable":
+        guess.durable = word == "true"
+    elif name == "auto_delete":
+        guess.auto_delete = word == "true"
+    elif value is None or kind is None:
+        guess.arguments.pop(name, None)
+    else:
+        guess.arguments[name] = _value(value, kind)
+    return True
+
+
+def _look(connection: Connection, queue: str) -> None:
+    """NotFound if that is why nothing was learnt."""
+    try:
+        with connection.channel() as channel:
+            topology.state(channel, queue)
+    except (AccessRefused, ResourceLocked):
+        return
+
+
+def _value(text: str, kind: str) -> Any:
+    if kind == "bool":
+        return text == "true"
+    return text if kind == "longstr" else int(text)

@@ -1,0 +1,150 @@
+"""`leash dead`: look at parked messages, send them back to work, or drop them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leash.cli import which
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leash.amqp import Connection
+    from leash.management import Management
+
+dead_app = typer.Typer(
+    help="Messages that failed for the last time: parked in leash.dead.<queue>, with the error in a header.",
+    no_args_is_help=True,
+)
+
+QueueName = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="The work queue, like orders.", show_default=False)
+]
+
+
+@dead_app.command("list")
+def list_(
+    queues: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[QUEUE]...", help="Work queues; all there are, if left out.", show_default=False
+        ),
+    ] = None,
+    uri: which.BrokerUri = None,
+) -> None:
+    """How many messages are parked, by queue.
+
+    Without names the management plugin is asked for them (at LEASH_MANAGEMENT_URL, or port 15672).
+    """
+    from leash.consumer import parked
+
+    with _connected(uri) as (connection, management):
+        names = [parked.plain(name) for name in queues or []]
+        if not names:
+            names = parked.known(management, connection.uri.vhost)
+        counts = {name: parked.count(connection, name) for name in names}
+    if not counts:
+        typer.echo("No queue has parked messages.")
+    width = max([len(shown(name)) for name in counts], default=0)
+    for name, count in counts.items():
+        typer.echo(f"{shown(name):<{width}}  {count}")
+
+
+@dead_app.command()
+def show(
+    queue: QueueName,
+    limit: Annotated[int, typer.Option(help="How many, from the oldest on.", min=1)] = 10,
+    size: Annotated[int, typer.Option("--bytes", help="How much of each body.", min=0)] = 200,
+    traceback: Annotated[bool, typer.Option("--traceback", help="The whole traceback, too.")] = False,
+    uri: which.BrokerUri = None,
+) -> None:
+    """Show parked messages, with the error, headers and the beginning of the body. They stay parked.
+
+    (On a quorum queue those that were shown go to its end.)
+    """
+    from leash.consumer import parked
+
+    with _connected(uri) as (connection, _):
+        there = parked.count(connection, queue)
+        found = parked.look(connection, queue, limit)
+    for number, message in enumerate(found, 1):
+        typer.echo(f"{number}. {shown(message.error)}")
+        typer.echo(f"   failed {message.tries or '?'} times, published to {shown(message.address)}")
+        for name, value in message.others.items():
+            typer.echo(f"   {shown(name)}: {shown(value)}")
+        typer.echo(f"   body, {len(message.body)} bytes: {preview(message.body, size)}")
+        if traceback:
+            for line in message.traceback.splitlines():
+                typer.echo(f"   | {shown(line)}")
+    typer.echo(f"{len(found)} of {there} parked messages of {shown(parked.plain(queue))}")
+
+
+@dead_app.command()
+def retry(
+    queue: QueueName,
+    limit: Annotated[
+        int | None, typer.Option(help="How many, from the oldest on; all, if left out.", min=1)
+    ] = None,
+    uri: which.BrokerUri = None,
+) -> None:
+    """Send parked messages back to their queue, with all their tries before them.
+
+    Each is published with a confirm before it leaves the dead queue: none is lost, and if this is killed
+    in between some are there twice.
+    """
+    from leash.amqp import connect
+    from leash.consumer import parked
+
+    with _connected(uri) as (connection, _), connect(connection.uri, name="leash dead") as publishing:
+        moved = parked.send_back(connection, publishing, queue, limit)
+    typer.echo(f"{moved} messages sent back to {shown(parked.plain(queue))}")
+
+
+@dead_app.command()
+def purge(
+    queue: QueueName,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    uri: which.BrokerUri = None,
+) -> None:
+    """Drop a queue's parked messages for good; asks first."""
+    from leash.consumer import parked
+
+    with _connected(uri) as (connection, _):
+        there = parked.count(connection, queue)
+        name = shown(parked.plain(queue))
+        if not yes:
+            typer.confirm(f"Drop the {there} parked messages of {name} for good?", abort=True)
+        typer.echo(f"{parked.purge(connection, queue)} messages of {name} dropped")
+
+
+@contextmanager
+def _connected(uri: str | None) -> Iterator[tuple[Connection, Management]]:
+    from leash.amqp import connect
+
+    place = which.broker(uri)
+    with connect(place.uri, name="leash dead") as connection:
+        yield connection, place.management
+
+
+def shown(value: Any) -> str:
+    """Text that somebody else wrote, safe for a terminal."""
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except RecursionError:
+        text = f"a {type(value).__name__}, nested too deep to show"
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def preview(body: bytes, size: int) -> str:
+    """The beginning of a body: as text where it is text, else as bytes."""
+    head = body[:size]
+    more = " ..." if len(body) > size else ""
+    try:
+        return shown(head.decode()) + more
+    except UnicodeDecodeError as error:
+        if error.start >= len(head) - 3 and error.start and more:  # cut within a character
+            return shown(head[: error.start].decode()) + more
+        return repr(head)[1:] + more

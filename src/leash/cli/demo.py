@@ -1,0 +1,19 @@
+"""`leash demo`: see it work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    folder: Annotated[Path, typer.Option("--folder", help="Where the result goes.", file_okay=False)] = Path(
+        "leash-demo"
+    ),
+) -> None:
+    """Ten priority queues to Parquet through Spark, with fair shares and a rate limit: about a minute."""
+    from leash.lab import demo as show
+
+    show.run(folder)

@@ -1,0 +1,223 @@
+"""`leash ring`: look at partitions, ask where keys go, see what a change would move, and make it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leash.cli import which
+from leash.errors import ConfigError
+
+ring_app = typer.Typer(
+    help="Partitions by consistent hashing: where keys go, what a change would move, and safe resizing.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="The partitions' name: that of their exchange.")]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        help="Ask no broker: read the ring from this file, as `rabbitmq-diagnostics "
+        "consistent_hash_exchange_ring_state` prints it.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+By = Annotated[str, typer.Option("--by", help="routing_key, header:NAME or property:NAME.")]
+Weights = Annotated[
+    str | None, typer.Option("--weights", help="All queues and weights: orders.0=1,orders.1=2.")
+]
+Bind = Annotated[list[str] | None, typer.Option("--bind", help="Add a queue: NAME or NAME=WEIGHT.")]
+Unbind = Annotated[list[str] | None, typer.Option("--unbind", help="Take a queue out.")]
+Weigh = Annotated[list[str] | None, typer.Option("--weigh", help="Another weight: NAME=WEIGHT.")]
+LayoutOption = Annotated[str, typer.Option("--layout", help="For new partitions: slots or direct.")]
+Slots = Annotated[int, typer.Option("--slots", help="For new partitions: how many slots.")]
+Kind = Annotated[str, typer.Option("--kind", help="For new partitions: classic or quorum queues.")]
+Ordered = Annotated[
+    bool, typer.Option("--ordered/--unordered", help="For new partitions: whether keys must stay in order.")
+]
+Sample = Annotated[
+    Path | None,
+    typer.Option("--sample", help="A file with one key a line: tell its messages too.", exists=True),
+]
+
+
+@ring_app.command()
+def show(name: Name, uri: which.BrokerUri = None, state: State = None, by: By = "routing_key") -> None:
+    """Queues, weights, slots, depth, and each one's share of all keys."""
+    from leash.cli import ring_options as options
+    from leash.cli import ring_tables as tables
+
+    if state is not None:
+        tables.layout(options.stated(name, state, by), {})
+        return
+    from leash.amqp import connect, topology
+    from leash.partitions import layout_store
+
+    with connect(which.broker(uri).uri, name="leash ring") as connection:
+        known = layout_store.recall(connection, name)
+        found = known.layout or layout_store.need(connection, name)
+        with connection.channel() as channel:
+            states = {queue: topology.state(channel, queue) for queue in found.all_queues}
+    tables.layout(found, states, known.awaited)
+
+
+@ring_app.command()
+def route(
+    name: Name,
+    keys: Annotated[list[str], typer.Argument(help="Keys; `-` reads them from standard input.")],
+    uri: which.BrokerUri = None,
+    state: State = None,
+    by: By = "routing_key",
+) -> None:
+    """Where each key goes, without publishing anything."""
+    from leash.cli import ring_options as options
+
+    found = options.layout_of(name, uri, state, by)
+    wanted = [line.rstrip("\n") for line in sys.stdin] if keys == ["-"] else keys
+    queues = found.route_many(options.values_of(found.by, wanted))
+    for key, queue in zip(wanted, queues, strict=True):
+        typer.echo(f"{key}\t{queue}")
+
+
+@ring_app.command()
+def plan(
+    name: Name,
+    uri: which.BrokerUri = None,
+    state: State = None,
+    by: By = "routing_key",
+    weights: Weights = None,
+    bind: Bind = None,
+    unbind: Unbind = None,
+    weigh: Weigh = None,
+    restart: Annotated[bool, typer.Option("--restart", help="A full stop of the broker.")] = False,
+    upgrade: Annotated[str | None, typer.Option("--upgrade", help="A newer broker, such as 3.13.")] = None,
+    sample: Sample = None,
+    layout: LayoutOption = "slots",
+    slots: Slots = 120,
+    kind: Kind = "classic",
+    ordered: Ordered = True,
+) -> None:
+    """What a change would move, before you make it. Changes nothing."""
+    from leash.cli import ring_options as options
+    from leash.cli import ring_tables as tables
+    from leash.partitions.plan import compare, notes
+    from leash.policies.ring.terms import check_version
+
+    before = options.layout_of(name, uri, state, by, missing_ok=True)
+    all_weights = options.weights_of(before, weights, bind, unbind, weigh)
+    if restart or upgrade:
+        if before is None or all_weights is not None:
+            raise ConfigError("restart", name, "partitions that are there, and no other change with it")
+        after = before.upgraded(check_version(upgrade)) if upgrade else before.restarted()
+        tables.change(before, after, options.keys_of(sample, before.by))
+        tables.tell(notes(after))
+        return
+    if all_weights is None:
+        raise ConfigError(
+            "weights", None, "what to change: --weights, --bind, --unbind, --weigh, --restart ..."
+        )
+    if before is None:
+        partitions = options.partitions_of(None, name, all_weights, by, layout, slots, kind, ordered)
+        tables.difference(partitions.plan(which.broker(uri).uri), options.keys_of(sample, by))
+        return
+    version = before.version or (3, 8)
+    after_all = options.partitions_of(before, name, all_weights).asked_on(version)
+    tables.difference(compare(before, after_all), options.keys_of(sample, before.by))
+
+
+@ring_app.command()
+def apply(
+    name: Name,
+    uri: which.BrokerUri = None,
+    by: By = "routing_key",
+    weights: Weights = None,
+    bind: Bind = None,
+    unbind: Unbind = None,
+    weigh: Weigh = None,
+    layout: LayoutOption = "slots",
+    slots: Slots = 120,
+    kind: Kind = "classic",
+    ordered: Ordered = True,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    delete_retired: Annotated[
+        bool, typer.Option("--delete-retired", help="Also delete retired queues that are empty and unused.")
+    ] = False,
+) -> None:
+    """Make it so; without a change, finish what was interrupted."""
+    from leash.cli import ring_options as options
+    from leash.cli import ring_tables as tables
+
+    place = which.broker(uri).uri
+    before = options.layout_of(name, place, None, by, missing_ok=True)
+    all_weights = options.weights_of(before, weights, bind, unbind, weigh)
+    if all_weights is None and before is not None:
+        all_weights = dict(before.weights)
+    if all_weights is None:
+        raise ConfigError("weights", None, "queues and weights for new partitions: orders.0=1,orders.1=2")
+    partitions = options.partitions_of(before, name, all_weights, by, layout, slots, kind, ordered)
+    wanted = partitions.plan(place)
+    tables.difference(wanted, None)
+    if not wanted.nothing:
+        if not yes and not typer.confirm("Apply?"):
+            raise typer.Exit(1)
+        partitions.apply(place, wanted, reached=tables.reached)
+        typer.echo("done")
+    if delete_retired:
+        for queue in partitions.delete_retired(place):
+            typer.echo(f"deleted queue {queue!r}")
+
+
+@ring_app.command()
+def check(
+    name: Name,
+    uri: which.BrokerUri = None,
+    state: State = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Remember the order that the broker has.")] = False,
+) -> None:
+    """Has a restart shuffled the ring? Sends one short-lived probe a slot; exit status 1 if it has."""
+    from leash.cli import ring_tables as tables
+    from leash.partitions import check as compare
+
+    text = None if state is None else state.read_text()
+    known, found = compare(which.broker(uri).uri, name, state=text, fix=fix)
+    if known == found:
+        typer.echo("the ring is in the order that is remembered")
+        return
+    typer.echo("the broker's ring is in another order than is remembered: a restart has shuffled it")
+    tables.change(known, found, None)
+    if fix:
+        typer.echo("remembered: keys are predicted as the broker routes them now")
+        return
+    typer.echo("with --fix Leash takes over the new order, and nothing moves")
+    raise typer.Exit(1)
+
+
+@ring_app.command()
+def remind(name: Name, uri: which.BrokerUri = None) -> None:
+    """A marker got lost (a purge, a time to live) and a gate waits for ever: put it into its queue again."""
+    from leash.partitions import remind as again
+
+    for number, queue in again(which.broker(uri).uri, name):
+        typer.echo(f"move {number}: marker for queue {queue!r}")
+
+
+@ring_app.command()
+def skew(
+    name: Name,
+    file: Annotated[Path, typer.Argument(help="One key a line.", exists=True, dir_okay=False)],
+    uri: which.BrokerUri = None,
+    state: State = None,
+    by: By = "routing_key",
+    top: Annotated[int, typer.Option("--top", help="How many hot keys to name.", min=0)] = 10,
+) -> None:
+    """How evenly a real sample of keys falls on the queues, and which keys are hot."""
+    from leash.cli import ring_options as options
+    from leash.cli import ring_tables as tables
+
+    found = options.layout_of(name, uri, state, by)
+    tables.skew(found, options.keys_of(file, found.by) or [], top)

@@ -1,0 +1,200 @@
+"""What becomes of a message that was not simply done: the one place that decides.
+
+    it failed, and tries are left       a copy for later; on an ordered lane, once more in place
+    it failed for the last time         `on_exhausted`: parked, rejected or discarded
+    it came back too often              rescued into limbo (see `leash.amqp.rescue`)
+    its handler never came back         parked, whatever `on_exhausted` says
+    it was requeued out of limbo        a copy for its own queue
+
+The copies themselves are in `copies`, their way to the broker in `courier`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from leash.amqp import Connection, Outgoing
+from leash.amqp.rescue import limbo_queue
+from leash.consumer import copies
+from leash.consumer.courier import Republisher
+from leash.consumer.engine import Engine
+from leash.consumer.inspection import inspect
+from leash.consumer.message import Message
+from leash.consumer.raw import LINK
+from leash.consumer.retry import Retry
+from leash.consumer.settings import OnExhausted, Queue
+from leash.consumer.settle import Outcome
+from leash.errors import NeverSettled, Rejected
+
+log = logging.getLogger("leash.consumer")
+
+
+class Failures:
+    """Of one running consumer."""
+
+    republisher: Republisher
+    """Carries the copies; it needs us to be made."""
+
+    def __init__(self, engine: Engine, queues: list[Queue], retry: Retry, on_exhausted: OnExhausted) -> None:
+        self._engine = engine
+        self._queues = queues
+        self._retry = retry
+        self._on_exhausted = on_exhausted
+        self._extra: set[str] = set()  # queues for copies that not every consumer needs
+
+    # --- the queues that copies go to ---
+
+    def prepare(self, connection: Connection) -> None:
+        """Look at the queues and declare those for copies: at the start, and again should one be missing."""
+        engine = self._engine
+        if not engine.traits:
+            engine.traits = inspect(connection, self._queues)
+            if any(copies.wanted(queue, "", self._retry, self._on_exhausted) for queue in self._queues):
+                self.republisher.check()
+        wanted = []
+        for queue in self._queues:
+            told = engine.traits.get(queue.name)
+            kind = "classic" if told is None else told.kind
+            dead, limbo = copies.dead(queue, kind), copies.limbo(queue, connection.version)
+            wanted += copies.wanted(queue, kind, self._retry, self._on_exhausted)
+            if kind == "quorum" and not queue.ordered and len(limbo.name.encode()) <= 255:
+                wanted.append(limbo)
+            if dead.name in self._extra and dead not in wanted:
+                wanted.append(dead)
+        limbos = {limbo_queue(queue.name): queue.name for queue in self._queues}
+        missing = copies.declare(connection, wanted, limbos)
+        for each in wanted:
+            if engine.limbo is not None and each.name in limbos and each.name not in missing:
+                engine.limbo.made(limbos[each.name])
+
+    # --- a handler raised ---
+
+    def failed(self, messages: list[Message], error: BaseException) -> None:
+        """Decide for each message that the handler did not settle itself."""
+        engine = self._engine
+        for message in messages:
+            if engine.settler.claim(message):
+                try:
+                    self.fail(message, error)
+                except Exception:  # whatever it is, the worker goes on, and the message is not lost
+                    log.exception("event=failing_failed queue=%r", message.queue)
+                    engine.settler.settle(message, Outcome.REQUEUED, claimed=True)
+            elif message.link.alive:
+                log.warning("event=failed_after_settling queue=%r error=%r", message.queue, error)
+
+    def fail(self, message: Message, error: BaseException) -> None:
+        """One more failure of a message that is claimed."""
+        engine, queue, failures = self._engine, message.queue, message.tries + 1
+        wait = self._retry.wait(failures)
+        log.warning(
+            "event=handler_failed queue=%r tries=%d of=%d error=%r", queue, failures, self._retry.tries, error
+        )
+        with engine.lock:
+            engine.counts[queue]["failed"] += 1
+            if wait is not None:
+                engine.counts[queue]["retried"] += 1
+        if wait is not None and message.link.spec.ordered:
+            self.again_in_place(message, wait)
+        elif wait is not None and (copy := copies.later(message, wait)) is not None:
+            self._send(message, copy)
+        elif self._on_exhausted == "park":
+            self._park(message, error)
+        else:
+            rejected = self._on_exhausted == "reject"
+            self._settle(message, Outcome.REJECTED if rejected else Outcome.DISCARDED)
+
+    def _settle(self, message: Message, outcome: Outcome) -> None:
+        if outcome is Outcome.REJECTED and message.link.limbo:
+            self.out_of_limbo(message, outcome)
+        else:
+            self._engine.settler.settle(message, outcome, claimed=True)
+
+    def again_in_place(self, message: Message, wait: int) -> None:
+        """After `wait` ms, while its lane waits."""
+        engine = self._engine
+        with engine.lock:
+            raw = message.raw_again()
+            link = raw[LINK]
+            if not link.alive:
+                engine.arrivals.remember(link)
+            elif not engine.stopping:
+                now = engine.clock.now()
+                engine.flow.retry_in_place(now, message.queue, raw, now + wait * 1_000_000)
+
+    def _park(self, message: Message, error: BaseException) -> None:
+        with self._engine.lock:
+            self._engine.counts[message.queue]["parked"] += 1
+            if message.link.spec.ordered:
+                self._engine.flow.park(message.queue)
+        self._send(message, copies.parked(message, error))
+
+    # --- it came back, and nobody said why ---
+
+    def exempt(self, properties: bytes) -> bool:  # noqa: ARG002
+        """Whether a message must neither be moved nor parked, however often it comes back."""
+        return False
+
+    def rescue(self, message: Message) -> None:
+        """It came back too often: into limbo, or where there is none to the end of its queue. In the reader's
+        thread.
+        """
+        limbo, queue = self._engine.limbo, message.queue
+        there = limbo is not None and limbo.exists(queue)
+        message.outcome = Outcome.RESCUED
+        self._send(message, copies.rescued(message, limbo_queue(queue) if there else queue))
+
+    def barred(self, message: Message, copy: Outgoing, error: Exception) -> bool:
+        """This user may not publish a copy, or its exchange is gone. What was to be rescued is handled
+        instead, and a dead letter parked: True.
+        """
+        rescued = message.outcome is Outcome.RESCUED
+        if rescued and self._engine.limbo is not None:
+            self._engine.limbo.cannot_rescue(message)
+        elif copy.exchange:
+            self._park(message, Rejected(f"rejected; it cannot be dead-lettered: {error}"))
+        return rescued or bool(copy.exchange)
+
+    def never_settled(self, message: Message, error: NeverSettled) -> None:
+        """It takes processes down."""
+        if self._engine.settler.claim(message):
+            self._engine.note(logging.ERROR, "never_settled", queue=message.queue, reason=str(error))
+            self._park(message, error)
+
+    def out_of_limbo(self, message: Message, outcome: Outcome) -> None:
+        """A claimed message is to be requeued or rejected: from limbo that would go elsewhere than meant."""
+        if outcome is Outcome.REQUEUED:
+            self._send(message, copies.rescued(message, message.queue))
+            return
+        told = self._engine.traits.get(message.queue)
+        exchange = None if told is None else told.arguments.get("x-dead-letter-exchange")
+        if told is None or exchange is None:
+            self._park(message, Rejected("rejected; clients cannot see a dead-letter exchange of its queue"))
+            return
+        key = told.arguments.get("x-dead-letter-routing-key", message.routing_key)
+        self._send(message, copies.dead_lettered(message, str(exchange), str(key)))
+
+    # --- copies ---
+
+    def _send(self, message: Message, copy: Outgoing) -> None:
+        if not copy.exchange:
+            self._extra.add(copy.routing_key)
+        self.republisher.put(message, copy)
+
+    def confirmed(self, message: Message) -> None:
+        """Its copy is safe: now it can be acked, and an ordered lane goes on."""
+        engine, link = self._engine, message.link
+        rescued = message.outcome is Outcome.RESCUED
+        engine.settler.settle(message, Outcome.RESCUED if rescued else Outcome.REPUBLISHED, claimed=True)
+        with engine.lock:
+            if rescued and engine.limbo is not None:
+                engine.limbo.rescued(link)
+                if engine.limbo.exists(message.queue):
+                    engine.limbo.added(message.queue)
+            if link.limbo:
+                link.flush()
+            if engine.links.get(message.queue) is link:
+                engine.flow.parked(message.queue)
+                engine.wake()
+        if rescued or link.limbo:
+            engine.drain()  # the ack must be out before anybody begins with what may end this process
+        engine.nudge.set()

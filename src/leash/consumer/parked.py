@@ -1,0 +1,177 @@
+"""Parked messages: look at them, send them back to work, or drop them.
+
+Looking takes messages and gives them back: to their places on classic queues, to the end on quorum queues.
+Sending back publishes with a confirm and then acks, so a crash between
+the two leaves a copy in both queues and loses none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from pamqp.commands import Basic
+
+from leash.amqp import Channel, Connection, Outgoing, Publisher, rescue, salvage_properties, with_headers
+from leash.amqp.publish import refused
+from leash.amqp.topology import purge_queue, state
+from leash.amqp.traits import traits
+from leash.amqp.wire import ContentEvent
+from leash.consumer.copies import ERROR, FROM, TRACE, dead_queue
+from leash.consumer.message import EXCHANGE, ROUTING_KEY, TRIES
+from leash.errors import NotFound, Rejected
+from leash.management import Management
+
+PREFIX = dead_queue("")
+_LOT = 100  # messages published and then acked in one go
+
+OURS = (TRIES, EXCHANGE, ROUTING_KEY, ERROR, TRACE, FROM, rescue.RESCUED, *rescue.COUNTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A message in a dead queue."""
+
+    body: bytes
+    headers: Mapping[str, Any]
+
+    @property
+    def error(self) -> str:
+        return str(self.headers.get(ERROR, "not said"))
+
+    @property
+    def traceback(self) -> str:
+        return str(self.headers.get(TRACE, ""))
+
+    @property
+    def tries(self) -> int | None:
+        return self.headers.get(TRIES)
+
+    @property
+    def address(self) -> str:
+        """Where it was published first."""
+        exchange = str(self.headers.get(EXCHANGE, ""))
+        return f"{exchange or '(default exchange)'} {self.headers.get(ROUTING_KEY, '?')}"
+
+    @property
+    def others(self) -> dict[str, Any]:
+        """The headers that the publisher set."""
+        return {name: value for name, value in self.headers.items() if name not in OURS}
+
+
+def plain(name: str) -> str:
+    """The work queue's name, whichever of the two was given."""
+    return name.removeprefix(PREFIX)
+
+
+def known(management: Management, vhost: str) -> list[str]:
+    """Work queues that have a dead queue; only the management plugin can list queues."""
+    found = management.ask("GET", f"/api/queues/{quote(vhost, safe='')}?columns=name")
+    return sorted(plain(str(each["name"])) for each in found if str(each["name"]).startswith(PREFIX))
+
+
+def count(connection: Connection, name: str) -> int:
+    """How many are parked."""
+    with connection.channel() as channel:
+        return _there(channel, name)
+
+
+def _there(channel: Channel, name: str) -> int:
+    try:
+        return state(channel, dead_queue(plain(name))).ready
+    except NotFound:
+        raise NotFound(404, f"nothing was ever parked for {plain(name)!r}") from None
+
+
+def look(connection: Connection, name: str, limit: int) -> list[Parked]:
+    """The first `limit`, which stay where they are."""
+    with connection.channel() as channel:
+        taken = list(_take(channel, name, limit))
+        _give_back(channel, connection, name, taken)
+        return [_parked(event) for event in taken]
+
+
+def _give_back(channel: Channel, publishing: Connection, name: str, taken: list[ContentEvent]) -> None:
+    """Up to RabbitMQ 4.2 that counts towards a delivery limit: see `leash.amqp.rescue`."""
+    counts = [rescue.delivery_count(event.properties) for event in taken]
+    if any(counts):
+        queue = dead_queue(plain(name))
+        limit = rescue.limit_of(traits(channel.connection, queue), channel.connection.version)
+        danger = rescue.danger(limit)
+        again = [event for event, count in zip(taken, counts, strict=True) if count >= danger]
+        if again:
+            with Publisher(publishing) as publisher:
+                publisher.publish(rescue.copy(queue, event.body, event.properties) for event in again)
+            for event in again:
+                channel.ack(_tag(event))
+    channel.nack(0, multiple=True)  # all that are not acked yet
+
+
+def _take(channel: Channel, name: str, limit: int) -> Iterator[ContentEvent]:
+    for _ in range(limit):
+        event = channel.get(dead_queue(plain(name)))
+        if event is None:
+            return
+        yield event
+
+
+def _tag(event: ContentEvent) -> int:
+    assert isinstance(event.method, Basic.GetOk)
+    return event.method.delivery_tag or 0
+
+
+def _parked(event: ContentEvent) -> Parked:
+    return Parked(event.body, salvage_properties(event.properties).headers or {})
+
+
+def send_back(connection: Connection, publishing: Connection, name: str, limit: int | None = None) -> int:
+    """Publish them to their queue again as if they had never failed; returns how many. At most those that
+    are there now: what fails again meanwhile is parked again, and would make this endless. Raises Rejected
+    when the queue takes no more; what it took until then has left the dead queue."""
+    target = plain(name)
+    with connection.channel() as channel:
+        there = _there(channel, name)
+        try:
+            state(channel, target)
+        except NotFound:
+            raise NotFound(404, f"queue {target!r} does not exist, so nothing was sent back") from None
+    left = there if limit is None else min(limit, there)
+    moved = 0
+    with connection.channel() as channel, Publisher(publishing) as publisher:
+        while left > moved and (lot := list(_take(channel, name, min(_LOT, left - moved)))):
+            copies = [_fresh(event, target) for event in lot]
+            try:
+                publisher.publish(copies)
+            except Rejected as error:
+                moved += _keep_refused(channel, publishing, name, lot, refused(copies, error.messages))
+                text = f"{moved} messages sent back to {target!r}, {there - moved} stay parked: {error}"
+                raise type(error)(text, error.messages) from error
+            channel.ack(_tag(lot[-1]), multiple=True)
+            moved += len(lot)
+    return moved
+
+
+def _keep_refused(
+    channel: Channel, publishing: Connection, name: str, lot: list[ContentEvent], refused: list[bool]
+) -> int:
+    """Take the others out of the dead queue; returns how many."""
+    taken = [event for event, no in zip(lot, refused, strict=True) if not no]
+    for event in taken:
+        channel.ack(_tag(event))
+    _give_back(channel, publishing, name, [event for event, no in zip(lot, refused, strict=True) if no])
+    return len(taken)
+
+
+def _fresh(event: ContentEvent, target: str) -> Outgoing:
+    """As it was, but for the headers by which a handler still sees its first address."""
+    changes: dict[str, Any] = {TRIES: 0, **dict.fromkeys([ERROR, TRACE, FROM, *rescue.COUNTS])}
+    return Outgoing(event.body, "", target, with_headers(event.properties, changes), mandatory=True)
+
+
+def purge(connection: Connection, name: str) -> int:
+    """Drop all that are parked; returns how many."""
+    with connection.channel() as channel:
+        _there(channel, name)
+        return purge_queue(channel, dead_queue(plain(name)))

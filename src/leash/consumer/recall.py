@@ -1,0 +1,49 @@
+"""Taking back what waits behind a slow message: its worker took several at a time, and others are free."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+
+from leash.consumer.engine import Engine
+from leash.consumer.raw import ARRIVED, LINK, Raw
+from leash.consumer.workers import Worker
+
+
+def recall(engine: Engine, worker: Worker) -> None:
+    """It is busy for longer than its batch should have taken: ack what is done, and let others have what it
+    did not begin.
+    """
+    if not worker.done and not any(worker.todo):
+        return
+    with engine.lock:
+        if worker.begin is None or engine.stopping:
+            return
+        now = engine.clock.now()
+        for index, todo in enumerate(worker.todo):
+            back = [raw for raw in _drained(todo) if not _useless(engine, raw)]
+            if back:
+                arrived = [raw[ARRIVED] for raw in back]
+                worker.work[index] = engine.flow.recall(now, worker.work[index], back, arrived)
+        done = worker.done[:]
+        del worker.done[: len(done)]
+        engine.settler.done(done)
+        engine.wake()
+
+
+def _useless(engine: Engine, raw: Raw) -> bool:
+    """Nobody is to begin with it: its queue is paused, or its channel gone."""
+    link = raw[LINK]
+    if link.alive and not link.ending:
+        return False
+    engine.settler.give_back(link, [raw])
+    return True
+
+
+def _drained(todo: deque[Raw]) -> list[Raw]:
+    """All that is left, taken one by one from the end while a worker takes from the front."""
+    taken = []
+    with contextlib.suppress(IndexError):
+        while True:
+            taken.append(todo.pop())
+    return taken[::-1]

@@ -1,0 +1,163 @@
+"""A consumer that runs: put together, started, drained, stopped.
+
+Plain and partitioned consumers use it alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from leash.consumer.clock import SYSTEM, Clock
+from leash.consumer.courier import Republisher
+from leash.consumer.engine import Engine
+from leash.consumer.failures import Failures
+from leash.consumer.limbo import Limbo
+from leash.consumer.reconnect import Connector
+from leash.consumer.settings import Settings
+from leash.consumer.stats import Stats, collect
+from leash.consumer.tasks import TaskPool
+from leash.consumer.threads import ThreadPool
+from leash.consumer.upkeep import Upkeep
+from leash.consumer.workers import Batch, Failed, Pool, is_async
+from leash.policies.exact import Number
+from leash.units import SECOND
+
+log = logging.getLogger("leash.consumer")
+
+_SLICE = 100_000_000  # ns to wait before looking whether it was abandoned
+
+
+def pool(
+    engine: Engine, handler: Callable[..., Any], count: int, batch: Batch | None, failed: Failed
+) -> Pool:
+    """Threads for `def`, one event loop for `async def`."""
+    return (TaskPool if is_async(handler) else ThreadPool)(engine, handler, count, batch, failed)
+
+
+class Parts(NamedTuple):
+    """What a session is made of; `leash.testing` puts in parts that need no broker."""
+
+    clock: Clock = SYSTEM
+    republisher: Callable[..., Republisher] = Republisher
+    pool: Callable[..., Pool] = pool
+    connector: Callable[..., Connector] = Connector
+    upkeep: Callable[..., Upkeep] = Upkeep
+
+
+LIVE = Parts()
+
+
+class Session:
+    """From start to end, once. `failures` decides what becomes of messages that were not simply done."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        handler: Callable[..., Any],
+        batch: Batch | None = None,
+        parts: Parts = LIVE,
+        failures: type[Failures] = Failures,
+    ) -> None:
+        self._settings = settings
+        self._abandoned = False
+        uri, name, queues = settings.uri, settings.name, settings.queues
+        flow = settings.flow(batch.size * settings.workers if batch else 1)
+        self.engine = engine = Engine(flow, settings.costs, settings.deadlines, parts.clock)
+        decides = failures(engine, queues, settings.retry, settings.on_exhausted)
+        self._republisher = parts.republisher(uri, name, decides.confirmed, decides.prepare)
+        decides.republisher = self._republisher
+        self._republisher.barred = decides.barred
+        engine.limbo = Limbo(engine, queues, decides)
+        engine.settler.out_of_limbo = decides.out_of_limbo
+        self.pool = parts.pool(engine, handler, settings.workers, batch, decides.failed)
+        self._connector = parts.connector(engine, uri, name, queues, decides.prepare)
+        self._connector.on_moved = self._republisher.leave
+        self.upkeep = parts.upkeep(
+            engine, self._connector, queues, self.pool.workers, settings.consumer_timeout
+        )
+        self._began = parts.clock.now()
+
+    def start(self) -> None:
+        """Begin to consume, in threads of its own. Raises if a queue is missing or the broker not reached."""
+        self._began = self.engine.clock.now()
+        try:
+            self._connector.open()
+        except BaseException:
+            self._republisher.stop()  # what came until then may have been on its way into limbo
+            raise
+        self.pool.start()
+        self.upkeep.thread.start()
+        settings = self._settings
+        log.info(
+            "event=started broker=%r queues=%d workers=%d",
+            str(settings.uri),
+            len(settings.queues),
+            settings.workers,
+        )
+
+    @property
+    def left(self) -> bool:
+        """Whether somebody told it to stop."""
+        return self.engine.stopping
+
+    def leave_later(self, leave: Callable[[], object]) -> bool:
+        """Within a handler: begin nothing more, and leave in another thread. False: nobody's handler asks."""
+        return self.pool.leave_later(leave)
+
+    def stop(self) -> bool:
+        """Finish what runs and leave; False: something was still running, or unconfirmed, at the deadline."""
+        engine = self.engine
+        clock = engine.clock.now
+        deadline = clock() + self._settings.drain
+        engine.stop()
+        while not (ended := self.pool.join(min(deadline, clock() + _SLICE))) and clock() < deadline:
+            if self._abandoned:
+                return False
+        while self._republisher.pending and clock() < deadline and not self._connector.gone:
+            time.sleep(0.01)
+        self.upkeep.leave()
+        self.upkeep.thread.join(max(0.1, (deadline - clock()) / SECOND))
+        left = self._republisher.pending
+        self._republisher.stop()
+        self._say_goodbye()
+        log.info("event=stopped in_time=%r unconfirmed=%d", ended and not left, left)
+        return ended and not left
+
+    def _say_goodbye(self) -> None:
+        """The last acks, then the channels: closing one gives back what is left, at its place."""
+        with self.engine.lock:
+            self.engine.flush()
+        self.engine.drain()
+        connection = self._connector.connection
+        if connection is not None:
+            connection.close()
+
+    def abandon(self) -> None:
+        """Leave at once, as a crash would: the broker delivers again what was not settled."""
+        self._abandoned = True
+        self.engine.stopping = True
+        connection = self._connector.connection
+        if connection is not None:
+            connection.abort()
+        self.upkeep.leave()
+
+    # --- at run time ---
+
+    def stats(self) -> Stats:
+        """Plain numbers about every queue."""
+        return collect(self.engine, self._connector, self.upkeep, self._republisher, self._began)
+
+    def set_quantum(self, queue: str, quantum: int) -> None:
+        """From its next turn on; what is left of this one is cut to it."""
+        with self.engine.lock:
+            self.engine.flow.set_quantum(queue, quantum)
+
+    def set_rate(self, queue: str | None, rate: Number | None, burst: int | None) -> None:
+        """A queue's rate, or that of all together (None); a rate of None is no limit."""
+        engine = self.engine
+        with engine.lock:
+            engine.flow.set_rate(engine.clock.now(), queue, rate, burst)
+            engine.ready.notify_all()

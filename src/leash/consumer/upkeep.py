@@ -1,0 +1,148 @@
+"""Keeps the time: ticks, probes, flushes, looks into limbo, watches handlers, and writes the log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from pamqp import commands
+
+from leash.amqp import Connection, wire
+from leash.amqp.rescue import limbo_queue
+from leash.consumer.engine import Engine
+from leash.consumer.recall import recall
+from leash.consumer.reconnect import Connector
+from leash.consumer.settings import Queue
+from leash.consumer.workers import Worker
+from leash.errors import AccessRefused, AmqpError, NotFound
+from leash.units import SECOND
+
+log = logging.getLogger("leash.consumer")
+
+TICK = 0.05
+_SLOW = 50_000_000  # ns: a batch is meant for a hundredth of that
+_WARN_AT = 0.8  # of the broker's consumer timeout
+_LIMBO_EVERY, _NO_LIMBO_EVERY = 5.0, 60.0  # seconds
+
+_Declare = wire.unchecked(commands.Queue.Declare)
+
+
+class Upkeep:
+    """One thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        connector: Connector,
+        queues: list[Queue],
+        workers: list[Worker],
+        consumer_timeout: float,
+    ) -> None:
+        self._engine = engine
+        self._connector = connector
+        self._queues = queues
+        self._workers = workers
+        self._limit = int(consumer_timeout * _WARN_AT * SECOND)
+        self._limbo_at = 0.0
+        self._no_limbo: dict[str, float] = {}  # queue -> when to look again
+        self.overdue = 0
+        """Handlers that came near the consumer timeout."""
+        self.thread = threading.Thread(target=self._run, name="leash-upkeep", daemon=True)
+        connector.on_connected = self._connected
+        connector.before_consuming = self.look_into_limbo
+
+    def leave(self) -> None:
+        """End it: the connection is closed by whoever called."""
+        self._connector.left.set()
+        self._engine.nudge.set()
+
+    def _connected(self, connection: Connection) -> None:
+        if self._engine.limbo is not None:
+            self._engine.limbo.connected(connection)
+            self._no_limbo.clear()
+            self._limbo_at = 0.0
+
+    def _run(self) -> None:
+        engine = self._engine
+        while not self._connector.left.is_set():
+            try:
+                self.turn()
+            except AmqpError as error:
+                log.debug("event=interrupted reason=%r", str(error))
+            except Exception:
+                log.exception("event=upkeep_failed")
+                self._connector.left.wait(1.0)
+            engine.emit()
+            engine.nudge.wait(TICK)
+            engine.nudge.clear()
+        self._engine.emit()
+
+    def turn(self) -> None:
+        """Whatever is due."""
+        engine, connector = self._engine, self._connector
+        if connector.gone and not engine.stopping:
+            connector.reconnect()
+        if connector.left.is_set():
+            return
+        if not engine.stopping:
+            connector.mend()
+            connector.look_out()
+            connector.look_again()
+        with engine.lock:
+            if not engine.stopping:
+                engine.flow.tick(engine.clock.now())
+                engine.carry_out()
+                engine.check()
+            engine.flush()
+            probes, engine.probes = list(dict.fromkeys(engine.probes)), []
+        engine.drain()
+        if probes and not engine.stopping:
+            connector.looks.at(probes)
+        if time.monotonic() >= self._limbo_at and not engine.stopping:
+            self.look_into_limbo()
+        self._watch()
+
+    def look_into_limbo(self) -> None:
+        """Others put messages there, too, and so did earlier lives of ours."""
+        self._limbo_at = time.monotonic() + _LIMBO_EVERY
+        limbo, connection = self._engine.limbo, self._connector.connection
+        assert connection is not None
+        names = [spec.name for spec in self._queues if self._may_have_limbo(spec)]
+        if limbo is None or not names:
+            return
+        name = ""
+        try:
+            with connection.channel() as channel:
+                asked = [_Declare(0, limbo_queue(name), True) for name in names]
+                answers = [channel.ask(each, commands.Queue.DeclareOk) for each in asked]
+                for name, answer in zip(names, answers, strict=True):
+                    limbo.seen(name, answer(10.0).message_count)
+        except (NotFound, AccessRefused):  # should we make it ourselves, we know what is in it
+            self._no_limbo[name] = time.monotonic() + _NO_LIMBO_EVERY
+            self._limbo_at = 0.0  # the others have not been looked at
+
+    def _may_have_limbo(self, spec: Queue) -> bool:
+        told = self._engine.traits.get(spec.name)
+        if spec.ordered or time.monotonic() < self._no_limbo.get(spec.name, 0.0):
+            return False
+        return told is None or told.kind == "quorum"
+
+    def _watch(self) -> None:
+        """Free what waits behind a slow handler; warn of one that the broker is about to give up: it would
+        close the channel.
+        """
+        now = self._engine.clock.now()
+        for worker in self._workers:
+            begin = worker.begin
+            if begin is not None and now - begin > _SLOW:
+                recall(self._engine, worker)
+            if begin is not None and not worker.warned and now - begin > self._limit:
+                worker.warned = True
+                self.overdue += 1
+                log.warning(
+                    "event=handler_overdue queue=%r running=%.0f reason=%r",
+                    worker.queue,
+                    (now - begin) / SECOND,
+                    "near the broker's consumer timeout: it will close the channel and deliver again",
+                )

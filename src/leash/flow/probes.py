@@ -1,0 +1,83 @@
+"""Looks at the broker's queues: when to ask how many messages are there, and what the answer means.
+
+The answer is evidence: while a queue is known to have messages, rounds wait for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leash.flow import hold
+from leash.flow.decisions import Probe
+from leash.flow.hold import Hold
+from leash.flow.lane import PAUSED, LaneState
+from leash.flow.sidelines import HOLD_LEAST
+from leash.units import MS
+
+if TYPE_CHECKING:
+    from leash.flow.flow import Flow
+
+EVERY = 1_000 * MS
+
+
+def ask(flow: Flow, now: int, lane: LaneState, reason: str) -> None:
+    lane.probe_gap = lane.probe_gap or HOLD_LEAST
+    lane.probe_after = now + flow.sidelines.patience  # until the answer is here
+    if not lane.blocks & PAUSED and not lane.probing:
+        lane.probing = True
+        flow.decisions.append(Probe(lane.name, reason))
+
+
+def ask_all(flow: Flow, now: int) -> None:
+    """Those that were not looked at for a while."""
+    for lane in flow.lanes.values():
+        if lane.probe_after is None or now - lane.probe_after >= EVERY:
+            ask(flow, now, lane, "a second went by")
+
+
+def answered(
+    flow: Flow,
+    now: int,
+    lane: LaneState,
+    ready: int,
+    consumers: int,
+    round_trip: int,
+    slowest: int | None,
+) -> None:
+    sidelines = flow.sidelines
+    lane.depth, lane.consumers = ready, consumers
+    lane.probing = False
+    if lane.held_since is not None and ready:
+        hold.found(lane)
+        sidelines.until(max(now, lane.held_since + sidelines.patience), lane)
+    elif not ready and lane.hold is not Hold.DOUBTED:
+        hold.end(lane)
+    sidelines.round_trip = round_trip
+    sidelines.slowest = round_trip if slowest is None else slowest
+    if lane.window is not None:
+        lane.window.round_trip = round_trip
+    lane.probe_gap = min(EVERY, 2 * lane.probe_gap) if not ready else 0
+    lane.probe_after = now + max(lane.probe_gap, sidelines.patience)
+    if lane.blocks & PAUSED or lane.hold is Hold.DOUBTED:
+        ready = 0
+    # What left the queue before it was counted may still be on its way, and will count against `ready`.
+    lane.evidence = ready and ready + max(0, lane.credit - len(lane.buffer) - lane.in_work)
+    flow.rounds.expect(lane.name, lane.evidence)
+
+
+def out_of_time(flow: Flow, now: int) -> None:
+    """Let those go on whose time has come; ask about lanes that rounds wait for, and give up on some."""
+    doubtful, in_vain = flow.sidelines.fire(now)
+    for lane in doubtful:
+        ask(flow, now, lane, "a round waits for it")
+    for lane in in_vain:
+        if lane.held_since is None:
+            continue
+        waited = (now - lane.held_since) // MS
+        hold.give_up(lane)
+        lane.evidence = 0
+        lane.expired += 1
+        lane.dries += 1
+        flow.rounds.expect(lane.name, 0)
+        lane.renewing = False
+        ask(flow, now, lane, f"nothing came for {waited} ms although its queue had messages")

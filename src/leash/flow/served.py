@@ -1,0 +1,46 @@
+"""What is learned from work that was done: how long messages take, and what they cost their lane."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leash.flow.lane import BUSY
+from leash.policies.fair import Ticket
+
+if TYPE_CHECKING:
+    from leash.flow.flow import Flow
+
+BATCH_TIME = 500_000
+BATCH_MOST = 128
+"""A worker takes work for this many ns, and messages, at a time: less asks for the lock too often, more lets
+messages wait in a busy worker's hands.
+"""
+
+
+def batch_of(mean: int) -> int:
+    """How many messages that take `mean` ns each go to a worker at a time."""
+    return 1 if mean >= BATCH_TIME else min(BATCH_MOST, BATCH_TIME // (mean or 1))
+
+
+def served(flow: Flow, name: str, count: int, estimate: int, service: int) -> None:
+    """Messages of a lane were worked on for `service` ns in all; the lane was charged `estimate` for them."""
+    if not count:  # all of it was recalled
+        return
+    lane = flow.lanes[name]
+    each = service // count
+    lane.in_work -= count
+    lane.work += service
+    lane.service += (each - lane.service) // 4 if lane.served else each
+    flow.service += (each - flow.service) // 8
+    lane.served += count
+    lane.most = batch_of(lane.service)
+    if flow.cost == "time":
+        cost = max(count, service // 1000)
+        flow.rounds.settle(Ticket(name, estimate), cost)
+        flow.watch.cost(name, cost // count)
+        lane.charged += cost - estimate
+    lane.shedder.acked(count)
+    if lane.window is not None:
+        lane.window.served(each, count)
+    if lane.ordered:
+        flow.sidelines.unblock(lane, BUSY)

@@ -1,0 +1,98 @@
+"""Whether the driver's node still knows how deep the queues are, and whether another one would.
+
+A node that is cut off from the others keeps its clients' connections open, answers their heartbeats, and
+goes on telling the depths that quorum queues had then: nothing to read, or a little again and again. So where
+other hosts are known and these depths have not changed for some seconds, it is asked for a queue of our own,
+which takes the word of a majority. If that does not come and another host grants one, the driver moves.
+`leash.consumer.failover` does the same for a consumer, by other means: here nobody must consume.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from dataclasses import replace
+
+from pamqp import commands
+
+from leash.amqp import Connection, connect, topology, wire
+from leash.backoff import Backoff
+from leash.errors import AccessRefused, AmqpError, ConnectionLost
+
+log = logging.getLogger(__name__)
+
+QUIET = 3.0
+"""Seconds without a change, or since the last answer, until the node is asked."""
+PATIENCE = 2.0
+"""Seconds for each step of an answer."""
+LONGEST = 60.0
+"""Seconds until the next question while no node answers better than ours."""
+
+_KHEPRI = (4, 2)
+"""Before, nodes make queues without a majority."""
+
+_Declare = wire.unchecked(commands.Queue.Declare)
+
+
+class Lookout:
+    """Told what the driver's node says."""
+
+    def __init__(self) -> None:
+        self._told: tuple[str, dict[str, int]] | None = None
+        self._next = 0.0
+        self._backoff = Backoff(QUIET, LONGEST)
+
+    def look(self, link: Connection, depths: dict[str, int]) -> None:
+        """`depths` are those of quorum queues. Ends the connection, and says so, if another is better."""
+        if not depths or len(link.uri.hosts) < 2 or link.version < _KHEPRI:
+            return
+        wait = QUIET
+        if self._told != (link.where, depths):
+            self._told = (link.where, dict(depths))
+            self._backoff.reset()
+        elif time.monotonic() < self._next:
+            return
+        elif grants(link):
+            self._backoff.reset()
+        elif (better := _better(link)) is not None:
+            link.abort()
+            self._told = None
+            log.warning("event=moved from=%r to=%r reason='cut off from its cluster'", link.where, better)
+            raise ConnectionLost(f"{link.where} is cut off from its cluster")
+        else:
+            wait = self._backoff.next()
+        self._next = time.monotonic() + wait
+
+
+def grants(link: Connection) -> bool:
+    """Whether a node has a majority's word: it makes a queue and deletes it. True also where it must not."""
+    name = f"leash.proof.{secrets.token_hex(8)}"
+    try:
+        channel = link.channel()
+        # Exclusive: it ends with the connection at the latest.
+        request = _Declare(0, name, passive=False, durable=False, exclusive=True)
+        channel.call(request, commands.Queue.DeclareOk, timeout=PATIENCE)
+        topology.delete_queue(channel, name)
+        channel.close()
+    except AccessRefused:
+        return True
+    except AmqpError:
+        return False
+    return True
+
+
+def _better(link: Connection) -> str | None:
+    for host, port in link.uri.hosts:
+        if f"{host}:{port}" == link.where:
+            continue
+        try:
+            other = connect(replace(link.uri, hosts=((host, port),)), name="leash lookout", timeout=PATIENCE)
+        except AmqpError:
+            continue
+        try:
+            if grants(other):
+                return other.where
+        finally:
+            other.abort()
+    return None

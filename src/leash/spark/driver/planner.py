@@ -1,0 +1,206 @@
+"""How much of which queue goes into the next batch. Pure: depths, counts and the time come in, grants go out.
+
+Grants are permissions, not counts: other consumers, expiry and purges make reads short, and `settle` puts
+balances and tokens right afterwards. Everything that the next process needs travels in the offset, as
+`state`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from leash.policies.fair import DeficitRoundRobin, Ticket
+from leash.policies.tokens import TokenBucket
+from leash.spark.settings import MAX_ORDERED_SPLIT, SourceSettings
+from leash.spark.staging.seals import Seal
+
+TOTAL = ""  # the name of the bucket over all queues; no queue can have it
+_SIZE_UNKNOWN = 1 << 20  # bytes: before the first batch, assume big messages
+_FIRST_BUDGET = 10_000  # rows, for targetDelay, before anything was measured
+_EMPTY_BATCHES = 2  # in a row on a queue, and AvailableNow is done with it
+
+Grant = tuple[str, int]
+
+
+class Planner:
+    """The policies of one source, restored from one offset."""
+
+    def __init__(self, settings: SourceSettings, state: Mapping[str, Any], now: int) -> None:
+        self._settings = settings
+        self._names = [queue.name for queue in settings.queues]
+        self._fair = DeficitRoundRobin(
+            {queue.name: queue.quantum for queue in settings.queues},
+            tiers={queue.name: queue.tier for queue in settings.queues},
+        )
+        self._buckets = _buckets(settings)
+        self._means: dict[str, int] = dict(state.get("means", {}))
+        self._budget: int = state.get("budget", settings.max_records_per_trigger or _FIRST_BUDGET)
+        self.planned_at: int | None = state.get("planned_at")
+        if "fair" in state:
+            self._fair.restore(state["fair"])
+        for name, bucket in self._buckets.items():
+            if name in state.get("tokens", {}):
+                bucket.restore(now, state["tokens"][name])
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "fair": self._fair.state(),
+            "tokens": {name: bucket.state() for name, bucket in self._buckets.items()},
+            "means": self._means,
+            "budget": self._budget,
+            "planned_at": self.planned_at,
+        }
+
+    # --- the batch that ended ---
+
+    def settle(self, results: Iterable[tuple[Grant, Seal]], now: int, took: int | None) -> dict[str, int]:
+        """Correct what the grants assumed; returns the rows of each queue.
+
+        `took` is how long the batch ran.
+        """
+        granted: dict[str, int] = {}
+        rows: dict[str, int] = {}
+        size: dict[str, int] = {}
+        dry: dict[str, bool] = {}
+        for (name, grant), seal in results:
+            if name not in self._names:
+                continue  # the options changed since
+            granted[name] = granted.get(name, 0) + grant
+            rows[name] = rows.get(name, 0) + seal.rows
+            size[name] = size.get(name, 0) + seal.size
+            dry[name] = dry.get(name, False) or seal.ended in ("drained", "gone")
+        for name, grant in granted.items():
+            self._fair.settle(Ticket(name, grant), min(rows[name], grant), dry=dry[name])
+            for key in (name, TOTAL):
+                if key in self._buckets:
+                    self._buckets[key].refund(now, max(0, grant - rows[name]))
+            if rows[name]:
+                fresh = size[name] // rows[name]
+                self._means[name] = (3 * self._means.get(name, fresh) + fresh) // 4
+        self._resize(sum(granted.values()), sum(rows.values()), took)
+        return rows
+
+    def _resize(self, granted: int, rows: int, took: int | None) -> None:
+        """Steer towards the target delay, at most by half or double at a time: one odd batch must not
+        run away."""
+        target = self._settings.target_delay
+        if target is None or not rows or not took:
+            return
+        aim = rows * target // took
+        # A batch that the queues could not fill says only that more of them would have fitted.
+        if granted >= self._budget or aim < self._budget:
+            self._budget = max(1, min(max(aim, -(-self._budget // 2)), 2 * self._budget))
+
+    # --- the batch to come ---
+
+    def grants(
+        self, ready: Mapping[str, int], now: int, *, all_available: bool = False, hurry: bool = False
+    ) -> dict[str, int]:
+        """What each queue may give; empty when the batch should wait. `hurry`: do not wait for a minimum."""
+        least = self._settings.min_records_per_trigger
+        if least is not None and not hurry and sum(ready.values()) < least and not self._waited(now):
+            return {}
+        backlog = {}
+        for name in self._names:
+            limit = ready.get(name, 0)
+            if self._settings.ordered:
+                limit = min(limit, MAX_ORDERED_SPLIT)
+            if name in self._buckets:
+                limit = min(limit, self._buckets[name].available(now))
+            backlog[name] = limit
+        budget = sum(backlog.values())
+        if not all_available:
+            budget = min(budget, self._size_limit(backlog))
+        if TOTAL in self._buckets:
+            budget = min(budget, self._buckets[TOTAL].available(now))
+        if budget == 0:
+            return {}
+        grants = {name: grant for name, grant in self._fair.plan(backlog, budget).items() if grant}
+        for name, grant in grants.items():
+            for key in (name, TOTAL):
+                if key in self._buckets:
+                    self._buckets[key].take(now, grant)
+        self.planned_at = now
+        return grants
+
+    def _waited(self, now: int) -> bool:
+        if self.planned_at is None:
+            self.planned_at = now
+        return now - self.planned_at >= self._settings.max_trigger_delay
+
+    def _size_limit(self, backlog: Mapping[str, int]) -> int:
+        limits = [sum(backlog.values())]
+        if self._settings.max_records_per_trigger is not None:
+            limits.append(self._settings.max_records_per_trigger)
+        if self._settings.max_bytes_per_trigger is not None:
+            weight = sum(n * self._means.get(name, _SIZE_UNKNOWN) for name, n in backlog.items())
+            mean = max(1, weight // max(1, sum(backlog.values())))
+            limits.append(max(1, self._settings.max_bytes_per_trigger // mean))
+        if self._settings.target_delay is not None:
+            limits.append(self._budget)
+        return min(limits)
+
+    def wait(self, names: Iterable[str], now: int) -> int:
+        """Nanoseconds until one of these queues may give a message."""
+        total = self._buckets[TOTAL].wait(now) if TOTAL in self._buckets else 0
+        each = [self._buckets[name].wait(now) if name in self._buckets else 0 for name in names]
+        return max(total, min(each, default=0))
+
+    def tokens(self, now: int) -> dict[str, float]:
+        return {name: round(bucket.level(now), 3) for name, bucket in self._buckets.items()}
+
+    def balances(self) -> dict[str, int]:
+        return {name: self._fair.balance(name) for name in self._names}
+
+
+def _buckets(settings: SourceSettings) -> dict[str, TokenBucket]:
+    found = {}
+    for queue in settings.queues:
+        if queue.rate is not None:
+            found[queue.name] = TokenBucket(queue.rate, queue.burst or max(1, math.ceil(queue.rate)))
+    if settings.max_rate_per_second is not None:
+        rate = settings.max_rate_per_second
+        found[TOTAL] = TokenBucket(rate, settings.burst or max(1, math.ceil(rate)))
+    return found
+
+
+def cut(grants: Mapping[str, int], settings: SourceSettings) -> list[Grant]:
+    """Splits of nearly equal size per queue, dealt out in turn so that tasks side by side read
+    different queues."""
+    total = sum(grants.values())
+    per_queue = []
+    for name, grant in grants.items():
+        parts = math.ceil(grant / settings.max_records_per_partition)
+        if settings.min_partitions is not None:
+            parts = max(parts, math.ceil(settings.min_partitions * grant / total))
+        parts = 1 if settings.ordered else min(parts, grant)
+        size, more = divmod(grant, parts)
+        per_queue.append([(name, size + (i < more)) for i in range(parts)])
+    longest = max(map(len, per_queue), default=0)
+    return [splits[i] for i in range(longest) for splits in per_queue if i < len(splits)]
+
+
+class Targets:
+    """What AvailableNow still has to read: the ready counts at the start, less the rows that came since."""
+
+    def __init__(self, ready: Mapping[str, int]) -> None:
+        self._left = dict(ready)
+        self._empty = dict.fromkeys(ready, 0)
+
+    def settle(self, came: Iterable[tuple[str, int]]) -> None:
+        """Others may take what we were after: a queue that gave nothing twice in a row has nothing for us."""
+        rows: dict[str, int] = {}
+        for name, count in came:
+            rows[name] = rows.get(name, 0) + count
+        for name, count in rows.items():
+            if name not in self._left:
+                continue
+            self._left[name] = max(0, self._left[name] - count)
+            self._empty[name] = 0 if count else self._empty[name] + 1
+            if self._empty[name] >= _EMPTY_BATCHES:
+                self._left[name] = 0
+
+    def left(self) -> dict[str, int]:
+        return {name: left for name, left in self._left.items() if left}

@@ -1,0 +1,1 @@
+"""The staging folder: every file in it, who writes it, and when it goes."""

@@ -1,0 +1,81 @@
+"""Who drives a run, and whether it still does.
+
+In the same process namespace of the same machine the kernel knows exactly, whatever the host is called now.
+For all others only signs of life count: the owner's file changes every few seconds. They are timed by our own
+clock, from the moment we look: another machine's clock may be off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+
+from leash.spark.staging import paths
+from leash.spark.staging.files import Files
+
+CLAIM_EVERY = 10.0  # seconds
+SILENT = (
+    60.0  # seconds without a sign of life until a run counts as abandoned; earlier versions gave one in 30
+)
+_LOOK_EVERY = 0.5
+
+
+def claim(files: Files, run: str) -> None:
+    """Say that this process drives the run, now."""
+    told = {
+        "host": socket.gethostname(),
+        "place": _place(),
+        "pid": os.getpid(),
+        "born": _born(os.getpid()),
+        "at": time.time_ns(),
+    }
+    files.replace(paths.owner(run), json.dumps(told).encode())
+
+
+def alive(files: Files, run: str) -> bool | None:
+    """Whether the run's owner lives; None if it is out of our sight."""
+    data = files.read(paths.owner(run))
+    if data is None:
+        return False
+    told = json.loads(data)
+    place = _place()
+    if not place or told.get("place") != place:
+        return None
+    return bool(told["born"] == _born(told["pid"]))
+
+
+def silent(
+    files: Files,
+    runs: Iterable[str],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> set[str]:
+    """Those of the runs whose owners give no sign of life for a minute; returns early if all do."""
+    quiet = {run: files.read(paths.owner(run)) for run in runs}
+    deadline = clock() + SILENT
+    while quiet and clock() < deadline:
+        sleep(_LOOK_EVERY)
+        quiet = {run: data for run, data in quiet.items() if files.read(paths.owner(run)) == data}
+    return set(quiet)
+
+
+def _place() -> str:
+    """Where process ids mean the same and can be seen: one boot of a machine, one namespace, one user."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
+    except OSError:
+        return ""
+
+
+def _born(pid: int) -> str:
+    """When the process started, in the kernel's words: a process id alone may have been given to
+    another since."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except OSError:
+        return "gone"

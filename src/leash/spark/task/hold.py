@@ -1,0 +1,140 @@
+"""A consumer and what it holds: messages that are not settled yet, in their order."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+from leash.amqp import Connection, Deliveries
+from leash.errors import AmqpError, ChannelError, Interrupted, ReplyTimeout
+from leash.spark.task.rescuing import restore
+
+LOOK = 0.05  # seconds between two looks at what may have changed
+_CLOSED = 200  # what a channel says that we closed, and the broker agreed
+
+
+class Hold:
+    """Has a consumer from its start to its end, and a channel of its own."""
+
+    def __init__(self, link: Connection, queue: str, window: int, exclusive: bool = False) -> None:
+        self.queue = queue
+        self.came_back = False
+        """Whether the newest message had been delivered before: then more of those may follow."""
+        self.last = self._before = self._newest = 0
+        self.window = window
+        self._received = 0
+        self._came: SimpleQueue[Deliveries | None] = SimpleQueue()
+        self._cancelled = self._enough = False
+        self._consumers = 0
+        self.channel = link.channel()
+        self.channel.on_lost = lambda _: self._came.put(None)
+        self._tag = self._consume(window, exclusive)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more can come, until some are acked."""
+        return self._received >= self.window
+
+    def next(self, timeout: float) -> Deliveries | None:
+        """The next messages; None if none came in time."""
+        lot = None
+        with suppress(Empty):
+            lot = self._came.get(timeout > 0, timeout)
+        if lot is None:
+            self.channel.deliveries(0)  # raises what ended the channel
+            if self._cancelled:
+                raise Interrupted(f"the broker ended the consumer of queue {self.queue!r}")
+            return None
+        self.came_back = lot.redelivered[-1]
+        self._newest = lot.tags[-1]
+        self._received += len(lot)
+        return restore(lot)
+
+    def sync(self) -> Deliveries | None:
+        """The next messages; None if the broker has sent none so far, however slowly they come."""
+        here = self.channel.mark()
+        while not here():
+            if (lot := self.next(LOOK)) is not None:
+                return lot
+        return self.next(0)
+
+    def take(self, lot: Deliveries, count: int) -> None:
+        """The first `count` of these are ours to ack."""
+        self._before, self.last = self.last, lot.tags[count - 1]
+
+    def tag_before(self, lot: Deliveries, at: int) -> int:
+        """The tag before that place of the lot that was taken last."""
+        return lot.tags[at - 1] if at else self._before
+
+    def extend(self, more: int) -> None:
+        """Let so many more come, at once after those that are here, and keep these.
+
+        A prefetch count is for good, so it takes another consumer, and the first one goes before: a dead
+        channel's messages would be given to the other one of its consumers, and come back in disorder.
+        """
+        self.channel.cancel(self._tag)
+        self._tag = self._consume(more)
+        self.window += more
+
+    def move_on(self, lot: Deliveries, count: int) -> None:
+        """The first `count` of the newest lot, and all before, are settled elsewhere: ack them."""
+        self.channel.ack(lot.tags[count - 1], multiple=True)
+        self._received -= count
+
+    def stop(self) -> None:
+        """Whatever still comes is not for us."""
+        self._enough = True
+
+    def confirm(self) -> None:
+        """A round trip."""
+        self.channel.qos(1)
+
+    @property
+    def exact(self) -> bool:
+        """Whether `last` is all there is, and no more can come."""
+        return self.full and self.last == self._newest
+
+    def ack(self, last: int) -> None:
+        """Ack up to `last`, and close.
+
+        If that is all there is, a cancel comes first, so that the acks bring no more. Otherwise others would
+        overtake the messages that go back.
+        """
+        self.stop()
+        if self.exact and last == self.last:
+            self.channel.cancel(self._tag)
+        if last:
+            self.channel.ack(last, multiple=True)
+        self.channel.close()
+        error = self.channel.error
+        if not isinstance(error, ChannelError) or error.code != _CLOSED:
+            raise error or ReplyTimeout(f"no answer to the end of queue {self.queue!r}")
+
+    def close(self) -> None:
+        """What is not acked goes back to its place."""
+        self.stop()
+        with suppress(AmqpError):
+            self.channel.close()
+
+    def _consume(self, window: int, exclusive: bool = False) -> str:
+        # Where one of several consumers of a channel has to be first, as when their messages go back,
+        # RabbitMQ goes by the order of their tags.
+        self._consumers += 1
+        self.channel.qos(window)
+        return self.channel.consume(
+            self.queue,
+            tag=f"leash-{self._consumers:06}",
+            exclusive=exclusive,
+            deliver=self._deliver,
+            on_cancel=self._on_cancel,
+        )
+
+    # --- the reader's thread ---
+
+    def _deliver(self, lot: Deliveries) -> None:
+        if not self._enough:
+            self._came.put(lot)
+
+    def _on_cancel(self, _: str) -> None:
+        self._cancelled = True
+        self._came.put(None)

@@ -1,0 +1,119 @@
+"""How a task keeps the rule of `leash.amqp.rescue`: what came back too often is copied before it is lost.
+
+A copy's row looks as the original's would: the same exchange, routing key and headers. It is always flagged
+`redelivered`, for a crash between copy and ack leaves both.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterable
+
+from leash.amqp import Connection, Deliveries, Outgoing, Publisher, decode_properties, rescue, with_headers
+from leash.consumer.message import EXCHANGE, ROUTING_KEY
+from leash.errors import AmqpError, LeashError, ProtocolError
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT = 10.0  # seconds without a confirm until a task goes on without rescuing
+_AROUND = 20  # bytes of a frame, around the properties
+_SPARE = 1000  # more of them, for a copy that tells where it was published
+_HINT = rescue.RESCUED.encode()
+_OURS = dict.fromkeys([rescue.RESCUED, EXCHANGE, ROUTING_KEY])
+_ODD = (LeashError, ValueError, IndexError, struct.error, RecursionError)
+_COLUMNS = ("tags", "redelivered", "exchanges", "routing_keys", "properties", "bodies")
+
+
+def restore(lot: Deliveries) -> Deliveries:
+    """Make rescued copies look like what they are copies of."""
+    for at, properties in enumerate(lot.properties):
+        if _HINT in properties and rescue.rescues(properties):
+            lot.redelivered[at] = True
+            try:
+                headers = decode_properties(properties).headers or {}
+                lot.exchanges[at] = _text(headers.get(EXCHANGE, lot.exchanges[at]))
+                lot.routing_keys[at] = _text(headers.get(ROUTING_KEY, lot.routing_keys[at]))
+                lot.properties[at] = with_headers(properties, _OURS)
+            except (ProtocolError, *_ODD):
+                continue  # an odd message is still a message
+    return lot
+
+
+def endangered(lot: Deliveries, danger: int) -> list[int]:
+    """Where the messages are that came back so often that the broker may drop them."""
+    return [
+        at
+        for at, again in enumerate(lot.redelivered)
+        if again and rescue.delivery_count(lot.properties[at]) >= danger
+    ]
+
+
+def only(lot: Deliveries, keep: Iterable[int]) -> Deliveries:
+    """A part of a lot."""
+    places = list(keep)
+    found = Deliveries(lot.channel, lot.consumer_tag)
+    for column in _COLUMNS:
+        values = getattr(lot, column)
+        setattr(found, column, [values[at] for at in places])
+    return found
+
+
+class Rescuer:
+    """Publishes copies: on a connection of its own, since an alarm blocks every one that publishes."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self.able = True
+        """False once a copy was refused, or not confirmed in time."""
+
+    def send(self, target: str, lot: Deliveries, places: Iterable[int], in_order: bool = False) -> list[int]:
+        """Copy these messages of a lot to a queue; returns which of them are there, confirmed.
+
+        One whose properties cannot be changed is left out; `in_order`, all after it are, too.
+        """
+        if not self.able:
+            return []
+        copies: dict[int, Outgoing] = {}
+        try:
+            link = self._connect()
+            for at in places:
+                copy = _copy(target, lot, at, link.frame_max - _AROUND)
+                if copy is not None:
+                    copies[at] = copy
+                elif in_order:
+                    break
+            if copies:
+                self._publish(link, copies.values())
+        except AmqpError as error:
+            self.able = False
+            log.warning(
+                "event=cannot_rescue messages=%d target=%r reason=%r", len(copies), target, str(error)
+            )
+            return []
+        log.info("event=rescued messages=%d target=%r", len(copies), target)
+        return list(copies)
+
+    def _publish(self, link: Connection, copies: Iterable[Outgoing]) -> None:
+        try:
+            with Publisher(link, timeout=_TIMEOUT) as publisher:
+                publisher.publish(copies)
+        except AmqpError:
+            link.abort()  # a blocked broker does not even read a farewell
+            raise
+
+
+def _copy(target: str, lot: Deliveries, at: int, room: int) -> Outgoing | None:
+    body, raw = lot.bodies[at], lot.properties[at]
+    address: dict[str, object] = {EXCHANGE: lot.exchanges[at], ROUTING_KEY: lot.routing_keys[at]}
+    try:
+        # Headers can nearly fill a frame: better a copy that forgets its address than none.
+        copy = rescue.copy(target, body, raw, address if len(raw) <= room - _SPARE else None)
+    except _ODD:
+        return None
+    return copy if len(copy.properties or b"") <= room else None
+
+
+def _text(value: object) -> str:
+    """A header as it was before it was one: what is not UTF-8 comes as bytes."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,241 @@
+"""Taking messages from a queue for one split, and holding them until they are sealed.
+
+In rounds of consume and cancel, with nothing acked in between: a prefetch window of the whole grant would
+be unbounded memory when bodies are big. Every message comes once, because a cancelled consumer keeps its
+unacked ones. `ordered.py` takes in one go instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from leash.amqp import Channel, Connection, Deliveries, topology, wire
+from leash.amqp.rescue import UNKNOWN, danger, limit_of
+from leash.amqp.traits import traits
+from leash.errors import AmqpError, CannotRescue, NotFound
+from leash.spark.task.rescuing import Rescuer, endangered, only, restore
+
+PREFETCH_MAX = 65_535  # 16 bits
+DEADLINE = 120.0  # seconds; far below the broker's consumer_timeout of 30 minutes
+_FIRST_ROUND = 64
+_GROWTH = 8  # a round is at most this much bigger than the last: sizes may change without notice
+_ROUND_BYTES = 64 << 20
+_NACK_IS_FREE = (4, 3)
+_IN_PLACE = 10_000  # messages, at most, that are held beyond those shown so that all keep their places
+_SINGLES = 16  # acks at a time: a quorum queue's channel keeps more than 32 back, and closing forgets them
+
+
+class QueueTaker:
+    """See `attempt.Taker`. Messages that came back too often go to the end of their queue first.
+
+    `looking`: what is taken always goes back, to a queue with a limit, so that nothing must be taken that
+    cannot be rescued.
+    `in_place`: and it keeps its place in a quorum queue, see `ordered.py`.
+    """
+
+    def __init__(
+        self,
+        link: Connection,
+        queue: str,
+        poll_timeout: float,
+        rescuer: Rescuer,
+        looking: bool = False,
+        in_place: bool = False,
+    ) -> None:
+        self.ended = ""
+        self.left_behind = None
+        self._link = link
+        self._queue = queue
+        self._poll_timeout = poll_timeout
+        self._danger: int | None = None
+        self._rescuer = rescuer
+        self._looking, self._in_place = looking, in_place
+        self._came_back = self._singles = False
+        self._channel: Channel = link.channel()
+        self._consumer = ""
+        self._cancelled = False
+        self._last = self._rounds = 0
+        self._deadline = time.monotonic() + DEADLINE
+
+    def lots(self, grant: int) -> Iterator[Deliveries]:
+        left, size, taken, weight = grant, _FIRST_ROUND, 0, 0
+        while left > 0 and not self.ended:
+            size = min(left, size, PREFETCH_MAX)
+            for lot in self._round(size):
+                left -= len(lot)
+                taken += len(lot)
+                weight += sum(map(len, lot.bodies))
+                yield lot
+            mean = max(1, weight // max(1, taken))
+            size = max(1, min(size * _GROWTH, _ROUND_BYTES // mean))
+        self.ended = self.ended or "filled"
+
+    def _round(self, size: int) -> Iterator[Deliveries]:
+        self._cancelled = False
+        try:
+            self._consume(size)
+        except NotFound:
+            self.ended = "gone"
+            return
+        left = size
+        while left > 0 and not self._over():
+            lot = self._channel.deliveries(self._poll_timeout)
+            if lot is not None:
+                lot = self._held(lot)
+                left -= len(lot)
+                if len(lot):
+                    yield lot
+            elif self._nothing_more():
+                break
+        for lot in self._cancel():
+            if len(kept := self._held(lot)):
+                yield kept
+
+    def _consume(self, size: int) -> None:
+        # What several consumers of a channel hold goes back to a quorum queue in the order of their tags.
+        self._rounds += 1
+        self._channel.qos(size)
+        self._consumer = self._channel.consume(
+            self._queue, tag=f"leash-{self._rounds:06}", on_cancel=self._on_cancel
+        )
+
+    def _held(self, lot: Deliveries) -> Deliveries:
+        """What of a lot is ours until the end: the rest was rescued, acked, and comes again."""
+        self._came_back = lot.redelivered[-1]
+        restore(lot)
+        places = self._endangered(lot)
+        if places:
+            if not self._last:  # all before them, too: then one ack is enough for all
+                places = list(range(places[-1] + 1))
+            lot = self._without(lot, self._rescued(lot, places))
+        if len(lot):
+            self._last = lot.tags[-1]
+        return lot
+
+    def _endangered(self, lot: Deliveries) -> list[int]:
+        """Asked anew by every attempt where something came back: the queue may have been made again."""
+        if self._danger is None and endangered(lot, 1):
+            limit: int | None = UNKNOWN
+            with suppress(NotFound):
+                limit = limit_of(traits(self._link, self._queue), self._link.version)
+            self._danger = danger(limit)
+        return [] if self._danger is None else endangered(lot, self._danger)
+
+    def _without(self, lot: Deliveries, rescued: list[int]) -> Deliveries:
+        """Ack these; what came before is not to be acked yet."""
+        if rescued and not self._last and rescued == list(range(len(rescued))):
+            self._channel.ack(lot.tags[len(rescued) - 1], multiple=True)
+        else:
+            for at in range(0, len(rescued), _SINGLES):
+                some = rescued[at : at + _SINGLES]
+                self._channel.write(b"".join(wire.ack(lot.channel, lot.tags[at], False) for at in some))
+                self._round_trip()
+                self._singles = True
+        gone = set(rescued)
+        return only(lot, [at for at in range(len(lot)) if at not in gone]) if gone else lot
+
+    def _rescued(self, lot: Deliveries, places: list[int]) -> list[int]:
+        if not places:
+            return []
+        found = self._rescuer.send(self._queue, lot, places)
+        if len(found) < len(places) and self._looking:
+            raise CannotRescue(
+                f"queue {self._queue!r} drops messages that come back too often, some have come back "
+                f"{self._danger} times, and they could not be copied to its end: looking at them again might "
+                "lose them. May this user write to the default exchange?"
+            )
+        return found
+
+    def _over(self) -> bool:
+        """Whether this round has lasted long enough; the broker may have ended it, too."""
+        if time.monotonic() > self._deadline:
+            self.ended = "deadline"
+        return bool(self.ended) or self._cancelled
+
+    def _cancel(self) -> Iterator[Deliveries]:
+        """What was on its way when the consumer ended belongs to us too."""
+        consumer, self._consumer = self._consumer, ""
+        if not consumer or self.ended == "gone":
+            return
+        self._channel.cancel(consumer)
+        while (lot := self._channel.deliveries(0)) is not None:
+            yield lot
+
+    def _on_cancel(self, _: str) -> None:
+        self._cancelled = True
+
+    def _nothing_more(self) -> bool:
+        ready = self._ready()
+        if ready is None:
+            self.ended = "gone"
+        elif ready == 0:
+            self.ended = "drained"  # but for what is on its way, which the cancel brings
+        return bool(self.ended)
+
+    def _ready(self) -> int | None:
+        """None if the queue is gone. On a channel of its own: that would close the channel that asks."""
+        try:
+            with self._link.channel() as channel:
+                return topology.state(channel, self._queue).ready
+        except NotFound:
+            return None
+
+    def confirm(self) -> None:
+        if self.ended != "gone":
+            self._round_trip()
+
+    def ack(self) -> None:
+        """Every round has ended with a cancel: acks do not bring more."""
+        try:
+            if self.ended == "gone":
+                return
+            if self._last:
+                self._channel.ack(self._last, multiple=True)
+            self._round_trip()
+        finally:
+            self._close()
+
+    def give_back(self) -> None:
+        """To their places.
+
+        From 4.3 on a nack does not count against a quorum queue's delivery limit, unless a consumer is still
+        there and gets the message again at once. Before, it does, and on 3.10 costs the place, too: closing
+        keeps that.
+        """
+        free = self._link.version >= _NACK_IS_FREE
+        self._looking = False  # what cannot be rescued goes back all the same
+        if self.ended != "gone":
+            with suppress(AmqpError):
+                if free or self._singles or self._in_place:
+                    for lot in self._cancel():
+                        if self._in_place:
+                            self._held(lot)
+                if self._in_place:
+                    self._hold_all()
+                if free:
+                    self._channel.nack(0, multiple=True)  # 0: all that is not settled
+                self._round_trip()
+        self._close()
+
+    def _hold_all(self) -> None:
+        """Have all that came back before: half of it would go back behind the other half."""
+        size, held = 1, 0
+        while self._came_back and held < _IN_PLACE and self._ready():
+            self._consume(size)
+            lot = self._channel.deliveries(self._poll_timeout)
+            lots = [each for each in (lot, *self._cancel()) if each is not None]
+            if not lots:
+                return  # another consumer gets them
+            held += sum(map(len, lots))
+            for each in lots:
+                self._held(each)
+            size = min(size * _GROWTH, _IN_PLACE)
+
+    def _round_trip(self) -> None:
+        self._channel.qos(1)
+
+    def _close(self) -> None:
+        with suppress(AmqpError):
+            self._channel.close()

@@ -1,0 +1,54 @@
+"""What kind of queue it is, on every version of the broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from leash.amqp import Channel, Connection, connect, topology
+from leash.amqp.traits import traits
+from leash.amqp.uri import parse
+from leash.broker import Broker
+from leash.errors import NotFound
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_the_type_of_a_queue(connection: Connection, channel: Channel, kind: str) -> None:
+    topology.declare_queue(channel, "it", kind=kind)
+    found = traits(connection, "it")
+    assert found is not None
+    assert found.kind == kind
+    assert found.durable
+    assert not found.arguments
+
+
+def test_arguments_and_flags(connection: Connection, channel: Channel) -> None:
+    asked = {"x-single-active-consumer": True, "x-delivery-limit": 5, "x-expires": 100_000, "x-max-length": 7}
+    topology.declare_queue(channel, "quorum", kind="quorum", arguments=asked)
+    topology.declare_queue(channel, "passing", auto_delete=True, arguments={"x-max-priority": 3})
+    quorum, passing = traits(connection, "quorum"), traits(connection, "passing")
+    assert quorum is not None
+    assert quorum.arguments == asked
+    assert quorum.single_active
+    assert passing is not None
+    assert passing.auto_delete
+    assert passing.arguments == {"x-max-priority": 3}
+
+
+def test_a_queue_that_is_missing_is_not_made_by_asking(connection: Connection, channel: Channel) -> None:
+    with pytest.raises(NotFound):
+        traits(connection, "nowhere")
+    with pytest.raises(NotFound):
+        topology.state(channel, "nowhere")
+
+
+def test_somebody_who_may_not_ask(broker: Broker, uri: str, channel: Channel) -> None:
+    topology.declare_queue(channel, "it", kind="quorum")
+    vhost = parse(uri).vhost
+    broker.ctl("add_user", vhost, "secret")
+    broker.ctl("set_permissions", "-p", vhost, vhost, "^$", ".*", ".*")
+    with connect(replace(parse(uri), username=vhost, password="secret")) as other:
+        assert traits(other, "it") is None
+        with pytest.raises(NotFound):
+            traits(other, "nowhere")

@@ -1,0 +1,188 @@
+"""Out of limbo, and past it: messages that came back too often are begun, parked or dead-lettered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from leash import Consumer, Message
+from leash.amqp import Channel, Outgoing, Properties, Publisher, connect
+from leash.amqp.rescue import declare_limbo, limbo_queue
+from leash.amqp.topology import declare_queue, state
+from leash.amqp.uri import parse
+from leash.broker import Broker
+from leash.consumer import parked as dead
+from leash.consumer.limbo import Limbo
+from leash.consumer.raw import Raw
+from leash.errors import NotFound, Rejected
+from tests.consumer.kit import publish, until
+from tests.faults.queues import empty, fill, parked, until_it_comes
+
+
+@pytest.mark.parametrize("style", ["threads", "async", "batch", "async batch"])
+def test_a_stop_while_a_message_is_taken_out_of_limbo(
+    uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch, style: str
+) -> None:
+    """It counts as begun, up to RabbitMQ 4.2 even if it is given back: so it is begun."""
+    declare_queue(channel, "q", kind="quorum")
+    declare_limbo(channel.connection, "q")
+    publish(channel, limbo_queue("q"), [b"1", b"2"])
+    began: list[bytes] = []
+    consumer = Consumer(uri, ["q"], drain=20)
+
+    def work(message: Message | list[Message]) -> None:
+        began.extend([each.body for each in message] if isinstance(message, list) else [message.body])
+
+    async def work_async(message: Message | list[Message]) -> None:
+        work(message)
+
+    decorate = consumer.batch_handler(10, 0.1) if "batch" in style else consumer.handler
+    decorate(work_async if "async" in style else work)
+    fetch = Limbo._fetch
+
+    def stop_meanwhile(limbo: Limbo, queue: str) -> Raw | None:
+        raw = fetch(limbo, queue)
+        if raw is not None:
+            limbo._engine.stop()
+        return raw
+
+    monkeypatch.setattr(Limbo, "_fetch", stop_meanwhile)
+    consumer.start()
+    until(lambda: consumer.session.left)
+    assert consumer.stop()
+    assert began == [b"1"]
+    until(lambda: _ready(channel, limbo_queue("q")) == 1)
+
+
+@pytest.mark.parametrize("may", ["read only", "configure its queue", "configure nothing"])
+def test_whoever_may_not_rescue_handles_what_came_back(
+    broker: Broker, uri: str, channel: Channel, dropped: Callable[[], int], may: str
+) -> None:
+    others = fill(channel, "q", poison=None, count=12)
+    for _ in range(11):
+        with channel.connection.channel() as taker:
+            taken = [until_it_comes(taker, "q") for _ in others]
+            assert len(set(taken)) == len(others)
+    place = parse(uri)
+    broker.ctl("add_user", place.vhost, "secret")
+    configure, write = "^q$" if may == "configure its queue" else "^$", "^$" if may == "read only" else ".*"
+    broker.ctl("set_permissions", "-p", place.vhost, place.vhost, configure, write, ".*")
+    theirs = replace(place, username=place.vhost, password="secret")
+    consumer = Consumer(theirs, ["q"], retry=None, on_exhausted="discard")
+    seen: set[str] = set()
+    consumer.handler(lambda message: seen.add(f"q {message.body.decode()}"))
+    with consumer:
+        until(lambda: seen == others)
+        until(lambda: not consumer.stats().queues["q"].unsettled)
+    assert empty(channel, ["q"])
+    assert dropped() == 0
+
+
+@pytest.mark.parametrize("how", ["reject", "exhausted", "unknown"])
+def test_what_is_rejected_out_of_limbo_gets_to_the_dead_letter_exchange(
+    uri: str, channel: Channel, dropped: Callable[[], int], how: str
+) -> None:
+    """Limbo itself has none."""
+    declare_queue(channel, "dlq")
+    routes = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dlq"}
+    declare_queue(channel, "q", kind="quorum", arguments={} if how == "unknown" else routes)
+    publish(channel, "q", [b"it"])
+    for _ in range(11):
+        with channel.connection.channel() as taker:
+            until(lambda by=taker: by.get("q") is not None)  # type: ignore[misc]
+    began: list[bytes] = []
+    consumer = Consumer(uri, ["q"], retry=None, on_exhausted="reject")
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        began.append(message.body)
+        if how == "exhausted":
+            raise ValueError
+        assert message.reject()
+
+    with consumer:
+        target = "leash.dead.q" if how == "unknown" else "dlq"
+        until(lambda: began == [b"it"])
+        until(lambda: _ready(channel, target) == 1)
+    assert dropped() == 0
+
+
+def test_a_channel_into_limbo_that_ended_before_anybody_watched_it(uri: str, channel: Channel) -> None:
+    declare_queue(channel, "q", kind="quorum")
+    seen: list[bytes] = []
+    consumer = Consumer(uri, ["q"])
+    consumer.handler(lambda message: seen.append(message.body))
+    with consumer:
+        engine = consumer.session.engine
+        assert engine is not None
+        assert engine.limbo is not None
+        engine.limbo._open("q").channel.close()
+        publish(channel, limbo_queue("q"), [b"it"])
+        engine.limbo.seen("q", 1)
+        until(lambda: seen == [b"it"])
+
+
+def test_what_cannot_be_dead_lettered_out_of_limbo_is_parked_and_holds_up_nothing(
+    uri: str, channel: Channel
+) -> None:
+    declare_queue(channel, "q", kind="quorum", arguments={"x-dead-letter-exchange": "nowhere"})
+    declare_limbo(channel.connection, "q")
+    with Publisher(channel.connection) as publisher:  # as rescued: their routing key is that of the queue
+        told = Properties(headers={"x-leash-tries": 0, "x-leash-rescued": 1, "x-leash-routing-key": "q"})
+        bodies = [b"0", b"1", b"2", b"3"]
+        publisher.publish(Outgoing(body, "", limbo_queue("q"), told) for body in bodies)
+    times: Counter[bytes] = Counter()
+    consumer = Consumer(uri, ["q"], drain=20)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        times[message.body] += 1
+        if message.body in (b"0", b"2"):
+            assert message.reject()
+        elif times[message.body] < 3:
+            assert message.requeue()
+
+    consumer.start()
+    until(lambda: times == {b"0": 1, b"1": 3, b"2": 1, b"3": 3}, what=str(times))
+    until(lambda: _ready(channel, "leash.dead.q") == 2)
+    assert consumer.stop()
+    found = parked(channel, "q")
+    assert {body for body, _ in found} == {b"0", b"2"}
+    assert all("no exchange 'nowhere'" in reason for _, reason in found)
+    assert empty(channel, ["q", limbo_queue("q")])
+
+
+@pytest.mark.parametrize("how", ["look", "send back"])
+@pytest.mark.parametrize("limit", [None, 3])
+def test_parked_messages_stay_however_often_they_are_looked_at(
+    uri: str, channel: Channel, dropped: Callable[[], int], how: str, limit: int | None
+) -> None:
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    declare_queue(channel, "q", arguments=full)
+    publish(channel, "q", [b"full"])
+    declare_queue(
+        channel, "leash.dead.q", kind="quorum", arguments={"x-delivery-limit": limit} if limit else {}
+    )
+    publish(channel, "leash.dead.q", [b"0", b"1", b"2", b"3"])
+    with connect(uri) as publishing:
+        for _ in range(30):
+            until(lambda: _ready(channel, "leash.dead.q") == 4)
+            if how == "look":
+                found = dead.look(channel.connection, "q", 10)
+                assert sorted(each.body for each in found) == [b"0", b"1", b"2", b"3"]
+            else:
+                with pytest.raises(Rejected, match="4 stay parked"):
+                    dead.send_back(channel.connection, publishing, "q")
+    until(lambda: _ready(channel, "leash.dead.q") == 4)
+    assert dropped() == 0
+
+
+def _ready(channel: Channel, queue: str) -> int:
+    try:
+        with channel.connection.channel() as looking:
+            return state(looking, queue).ready
+    except NotFound:  # not declared before it is needed
+        return 0
