@@ -10,11 +10,17 @@ from typing import NamedTuple
 
 import pytest
 import trustme
+from hypothesis import HealthCheck, settings
 
 from leash.amqp import Channel, Connection, connect
 from leash.amqp.uri import parse
 from leash.broker import Broker, Cluster, own_uri
 from leash.management import Management
+
+
+# A machine that stalls must not fail a property.
+settings.register_profile("leash", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("leash")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
