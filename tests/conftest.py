@@ -17,7 +17,6 @@ from leash.amqp.uri import parse
 from leash.broker import Broker, Cluster, own_uri
 from leash.management import Management
 
-
 # A machine that stalls must not fail a property.
 settings.register_profile("leash", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("leash")
