@@ -207,7 +207,7 @@ def test_headers_that_python_cannot_walk_through_are_refused_by_name() -> None:
     deep: dict[str, Any] = {}
     for _ in range(20_000):
         deep = {"a": deep}
-    with pytest.raises(ConfigError, match=r"headers=.*nested less deep"):
+    with pytest.raises(ConfigError, match=r"headers=.*less deeply nested"):
         encode_properties(Properties(headers=deep))
 
 

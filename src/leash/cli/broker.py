@@ -127,7 +127,7 @@ def _wanted(folder: Path, nodes: int | None) -> Private:
 
 
 def _own_is_used(place: Private) -> bool:
-    """Whether LEASH_URI names another broker; says so."""
+    """True if LEASH_URI names another broker; says so."""
     own = own_uri()
     if own is None or (place.exists and own == place.uri):
         return False

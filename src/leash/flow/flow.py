@@ -222,12 +222,12 @@ class Flow:
         return out
 
     def starves(self, lane: LaneState) -> bool:
-        """Whether it gets nothing as long as the highest tier has work."""
+        """True if it gets nothing as long as the highest tier has work."""
         return self.top < lane.tier and lane.tier not in self.guaranteed
 
     @property
     def spent(self) -> bool:
-        """Whether a batch can get no larger: the broker has messages, but the windows are too small."""
+        """True if a batch can get no larger: the broker has messages, but the windows are too small."""
         known = [lane for lane in self.lanes.values() if lane.evidence and not lane.blocks]
         return any(lane.credit < lane.least for lane in known) and not any(
             lane.renewing or lane.in_work + len(lane.buffer) < lane.credit for lane in known

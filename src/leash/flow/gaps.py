@@ -33,7 +33,7 @@ class Gap:
         self._used = False
 
     def waits(self, now: int) -> bool:
-        """Whether lower tiers wait for a higher one at this moment."""
+        """True if lower tiers wait for a higher one at this moment."""
         return self._since is None or now < self._opens
 
     def begin(self, now: int) -> None:

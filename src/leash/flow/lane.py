@@ -162,12 +162,12 @@ class LaneState:
 
     @property
     def coming(self) -> bool:
-        """Whether messages can come that it is known to get: not while all its credit is in slow work."""
+        """True if messages can come that it is known to get: not while all its credit is in slow work."""
         return self.in_work < self.credit or self.most > 1
 
     @property
     def waiting(self) -> bool:
-        """Whether it competes for workers: has messages, or is known to get some."""
+        """True if it competes for workers: has messages, or is known to get some."""
         return not self.blocks and bool(self.buffer or self.evidence)
 
 

@@ -7,7 +7,7 @@ from leash.policies.fair.rounds import Ticket
 
 
 def may_begin(flow: Flow, now: int, lane: str) -> bool:
-    """Whether one of this lane may begin now, by its tokens and by who else waits."""
+    """True if one of this lane may begin now, by its tokens and by who else waits."""
     state = flow.lanes[lane]
     buckets = [bucket for bucket in (state.bucket, flow.total) if bucket is not None]
     if state.blocks or any(bucket.wait(now) for bucket in buckets):

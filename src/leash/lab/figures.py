@@ -30,7 +30,7 @@ class Claim(NamedTuple):
     low: float
     high: float
     compare: bool = True
-    """Whether simulated and measured must agree; not where both are near 0, or the machine sets the pace."""
+    """True if simulated and measured must agree; not where both are near 0, or the machine sets the pace."""
 
 
 @dataclass

@@ -28,7 +28,7 @@ class Proxy:
         self.delay = delay
         self.rate = rate
         self.refuse = False
-        """Whether new connections are turned away."""
+        """True if new connections are turned away."""
         self._target = (host, port)
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))

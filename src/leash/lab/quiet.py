@@ -1,4 +1,4 @@
-"""Whether the machine lets us measure: a process that only sleeps, and how late it wakes up.
+"""Tells whether the machine lets us measure: a process that only sleeps, and how late it wakes up.
 
 On a shared machine the processor is away now and then, for tens of ms. No figure in ms survives that, and
 the figures cannot tell whose fault it was: somebody who does nothing else can.

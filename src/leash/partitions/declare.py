@@ -62,7 +62,7 @@ def exchanges(layout: Layout) -> list[str]:
 
 
 def exists(connection: Connection, exchange: str) -> bool:
-    """Whether there is such an exchange."""
+    """True if there is such an exchange."""
     with suppress(NotFound), connection.channel() as channel:
         topology.check_exchange(channel, exchange)
         return True

@@ -58,7 +58,7 @@ class Follow:
                 self._publishing[0].close()
 
     def is_open(self, gate: Gate) -> bool:
-        """Whether all queues that a gate waits for have passed their markers."""
+        """True if all queues that a gate waits for have passed their markers."""
         return all((gate.move, source) in self._passes for source in gate.sources)
 
     def passed(self, move: int, queue: str) -> None:

@@ -48,7 +48,7 @@ def marker(name: str, move: int, queue: str) -> Outgoing:
 
 
 def is_control(raw_properties: bytes) -> bool:
-    """Whether it may be one of ours; quick, for every message."""
+    """True if it may be one of ours; quick, for every message."""
     return _HINT in raw_properties
 
 

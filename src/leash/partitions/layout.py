@@ -49,7 +49,7 @@ class Layout:
     leaving: tuple[tuple[str, int], ...] = ()
     """Bindings of a direct layout that are about to go."""
     ready: bool = False
-    """Whether all of it was declared."""
+    """True if all of it was declared."""
     moves: int = 0
     """How many moves there were, ever: they are numbered."""
     left: tuple[tuple[str, int], ...] = ()

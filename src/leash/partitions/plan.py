@@ -23,7 +23,7 @@ class Plan:
 
     @property
     def nothing(self) -> bool:
-        """Whether everything is as asked for."""
+        """True if everything is as asked for."""
         return not self.lines
 
     @property

@@ -92,7 +92,7 @@ class DeficitRoundRobin:
         return [name for rounds in self._tiers for name in rounds.held]
 
     def holds_up(self, lane: str) -> bool:
-        """Whether other lanes of its tier wait while the round waits for this one."""
+        """True if other lanes of its tier wait while the round waits for this one."""
         return bool(self._lane(lane).rounds.turns)
 
     def balance(self, lane: str) -> int:
@@ -210,7 +210,7 @@ class DeficitRoundRobin:
         return None
 
     def _waits(self, rounds: Rounds) -> bool:
-        """Whether other tiers are to wait for this one's messages."""
+        """True if other tiers are to wait for this one's messages."""
         return any(self._coming(name) for name in rounds.held)
 
     def settle(self, ticket: Ticket, cost: int | None = None, *, dry: bool | None = None) -> None:

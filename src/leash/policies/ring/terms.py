@@ -34,7 +34,7 @@ class Terms(NamedTuple):
 
     @property
     def typed(self) -> bool:
-        """Whether a value's type is hashed with it."""
+        """True if a value's type is hashed with it."""
         return self.by.startswith("header:") and self.version is not None and self.version < UNTYPED
 
     def hash(self, key: object) -> int:
