@@ -74,7 +74,7 @@ def test_apply_asks_first_and_takes_no_for_an_answer(uri: str) -> None:
 
 def test_check_says_that_nothing_was_shuffled(uri: str) -> None:
     Partitions("orders", weights(2), slots=12).declare(uri)
-    assert "in the order that is remembered" in said(ring("check", "orders", uri=uri))
+    assert "in the stored order" in said(ring("check", "orders", uri=uri))
 
 
 def test_a_retired_queue_is_deleted_when_asked_for(uri: str) -> None:
