@@ -40,7 +40,7 @@ class Publisher:
 
     def __init__(self, connection: Connection, *, in_flight: int = 10_000, timeout: float = 60.0) -> None:
         if in_flight < 1:
-            raise ConfigError("in_flight", in_flight, "a whole number from 1 on")
+            raise ConfigError("in_flight", in_flight, "a whole number of at least 1")
         self.connection = connection
         self._timeout = timeout
         self._in_flight = in_flight

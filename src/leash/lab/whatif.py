@@ -67,7 +67,7 @@ class Plan:
         if not self.streams:
             raise ConfigError("queue", [], "at least one queue")
         if self.round_trip < 0:
-            raise ConfigError("round_trip", self.round_trip, "ms, from 0 on")
+            raise ConfigError("round_trip", self.round_trip, "ms, at least 0")
         for name, values in (("windows", self.windows), ("workers", self.workers)):
             if not values:
                 raise ConfigError(name, values, "at least one number")

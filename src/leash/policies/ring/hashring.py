@@ -263,7 +263,7 @@ def _check_bindings(
 
 def _check_weight(weight: object, version: tuple[int, ...] | None) -> int:
     if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
-        raise ConfigError("weight", weight, "a whole number from 1 on")
+        raise ConfigError("weight", weight, "a whole number of at least 1")
     if version is not None and version >= WEIGHT_CAP and weight > MOST_WEIGHT:
         raise ConfigError("weight", weight, f"{MOST_WEIGHT} at most, on a broker from 4.2.6 on")
     return weight
