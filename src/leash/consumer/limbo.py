@@ -20,7 +20,7 @@ from leash.consumer.message import Message
 from leash.consumer.raw import PROPERTIES, REDELIVERED, Raw
 from leash.consumer.settings import Queue
 from leash.errors import AmqpError, NeverSettled
-from leash.flow import Dispatch, outside
+from leash.flow import Dispatch, unbuffered
 
 log = logging.getLogger("leash.consumer")
 
@@ -155,7 +155,9 @@ class Limbo:
         return self._eligible(now) is not None
 
     def _eligible(self, now: int) -> str | None:
-        return next((name for name in self._waiting if outside.may_begin(self._engine.flow, now, name)), None)
+        return next(
+            (name for name in self._waiting if unbuffered.may_begin(self._engine.flow, now, name)), None
+        )
 
     def begin(self) -> list[Dispatch]:
         """The next message, for the worker that calls; empty if there is none. Asks the broker."""
@@ -167,7 +169,7 @@ class Limbo:
                 return []
             self._fetching = True
             self._next, self._begun = now + EVERY, now
-            outside.begin(engine.flow, now, queue)
+            unbuffered.begin(engine.flow, now, queue)
         raw: Raw | None = None
         try:
             raw = self._fetch(queue)
@@ -179,7 +181,7 @@ class Limbo:
             with engine.lock:
                 self._fetching = False
                 if raw is None:
-                    outside.begin_not(engine.flow, engine.clock.now(), queue)
+                    unbuffered.begin_not(engine.flow, engine.clock.now(), queue)
         return [] if raw is None else [Dispatch(queue, [raw], 1)]
 
     def _fetch(self, queue: str) -> Raw | None:

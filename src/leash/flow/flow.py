@@ -20,7 +20,7 @@ from leash.flow.gaps import Gap
 from leash.flow.lane import PARKING, PAUSED, WAITING, Lane, LaneState, at_once, changed
 from leash.flow.leaving import come_back, leave_in_turn
 from leash.flow.picking import grants
-from leash.flow.served import BATCH_TIME, batch_of, served
+from leash.flow.service_times import BATCH_TIME, batch_of, served
 from leash.flow.sidelines import Sidelines
 from leash.flow.windows import NO_TIER, share_credit
 from leash.policies.exact import Number, whole

@@ -16,7 +16,7 @@ from leash.partitions.declare import Undo, create, declare, declare_queue, excha
 from leash.partitions.layout import Layout, Shape
 from leash.partitions.moves import SETTLE, Mover, finish, move
 from leash.partitions.plan import Plan, compare
-from leash.partitions.probes import actual, stated
+from leash.partitions.ring_check import actual, stated
 from leash.policies.ring import HashRing
 from leash.policies.ring.terms import check_by
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from leash.errors import ConfigError
-from leash.spark.messages import RowEncoder, check_schema
 from leash.spark.settings import SinkSettings
+from leash.spark.sink_rows import RowEncoder, check_schema
 from leash.units import SECOND
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from leash.errors import ConfigError, Unfinished
 from leash.flow.lane import PAUSED
 from leash.testing.broker import MemoryBroker, MemoryQueue, Stored
 from leash.testing.loop import VirtualLoop
-from leash.testing.parts import (
+from leash.testing.virtual import (
     InstantRepublisher,
     MemoryConnector,
     TaskThread,
