@@ -14,7 +14,7 @@ __all__ = ["Consumer", "Message", "Partitions", "Queue", "Retry"]
 
 
 def __getattr__(name: str) -> object:
-    # Whoever comes for the policies or for Spark does not pay for the consumer.
+    # Users of the policies or of Spark do not pay for importing the consumer.
     if name in __all__:
         return getattr(import_module("leash.partitions" if name == "Partitions" else "leash.consumer"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

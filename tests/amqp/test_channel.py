@@ -185,7 +185,7 @@ def test_a_call_from_the_readers_thread_is_refused_instead_of_hanging(
 
     channel.consume("q", deliver=deliver)
     assert done.wait(60)
-    assert "would wait for the thread" in str(caught[0])
+    assert "would make the reader" in str(caught[0])
 
 
 def test_a_request_without_an_answer_ends_the_channel(connection: Connection) -> None:

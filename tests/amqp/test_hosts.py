@@ -136,7 +136,7 @@ def test_a_server_that_floods_in_the_handshake_is_given_up(flood: str, when: str
     act = fake.flooding(data) if when == "at once" else fake.flooding(data, fake.greet)
     with fake.serving(act) as host, pytest.raises(errors.ConnectError) as caught:
         connect(Uri((host,), timeout=0.5))
-    expected = "not open" if flood == "half a message" else "did not come in time"
+    expected = "not open" if flood == "half a message" else "did not arrive in time"
     assert expected in str(caught.value)
 
 

@@ -225,12 +225,27 @@ def test_nothing_from_outside_reaches_the_terminal_as_a_control_character() -> N
         ("shop:nothing", "'nothing' is a int in shop"),
     ],
 )
-def test_a_consumer_that_is_not_there_is_a_line_and_no_traceback(folder: Path, name: str, why: str) -> None:
-    command = [sys.executable, "-m", "leash.cli", "consume", name]
+def test_a_consumer_that_does_not_exist_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("LEASH_URI", "amqp://u:secret@127.0.0.1:1")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    try:
+        result = CliRunner().invoke(app, ["consume", name])
+    finally:
+        sys.modules.pop("shop", None)
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith("app=")
+    assert why in str(result.exception)
+
+
+def test_an_error_is_a_line_and_no_traceback(folder: Path) -> None:
+    command = [sys.executable, "-m", "leash.cli", "consume", "shop:nothing"]
     environment = {**os.environ, "LEASH_URI": "amqp://u:secret@127.0.0.1:1"}
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     assert result.returncode == 1
-    assert why in result.stderr
     assert result.stderr.startswith("leash: app=")
     assert result.stderr.count("\n") == 1
 

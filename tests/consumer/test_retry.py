@@ -242,7 +242,7 @@ def test_a_user_who_may_not_publish_is_told_at_the_start(
         made.handler(lambda _: None)
         return made
 
-    with pytest.raises(ConfigError, match="write permission for the default exchange"):
+    with pytest.raises(ConfigError, match="may write to the default exchange"):
         consumer(retry=None).start()
     assert depth(channel, "q") == 1
     with running(consumer(retry=None, on_exhausted="discard")):  # he needs no copies
@@ -272,7 +272,7 @@ def test_an_ordered_queue_waits_at_what_this_user_may_not_park_and_says_so(
     with running(consumer):
         may_write("^$")
         go.set()
-        waits = "an ordered queue with it, until this user may write"
+        waits = "an ordered queue with them, wait until this user may write"
         until(lambda: waits in str(consumer.stats().republish_trouble))
         assert waits in caplog.text
         assert consumer.stats().queues["q"].blocked

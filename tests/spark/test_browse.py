@@ -159,7 +159,7 @@ def test_a_look_that_sees_nothing_of_what_is_there_says_so(
         channel.qos(10)
         channel.consume("q")
         assert channel.deliveries(10) is not None
-        with pytest.raises(QueueHeld, match="another consumer keeps them from us"):
+        with pytest.raises(QueueHeld, match="another consumer holds them"):
             look(as_user(configure="^$"))
 
 

@@ -39,12 +39,12 @@ _pack_settle = struct.Struct(">BHIIQBB").pack
 
 
 def unchecked(kind: type[M]) -> type[M]:
-    """A method class without pamqp's own limits on names: RabbitMQ allows any UTF-8 of up to 255 bytes."""
+    """A method class without pamqp's limits on names: RabbitMQ allows any UTF-8 of up to 255 bytes."""
     return type(kind.__name__, (kind,), {"validate": lambda _: None})
 
 
 def method(channel: int, value: Method) -> bytes:
-    """Any method that carries no content."""
+    """Encode a method without content."""
     try:
         return pamqp_frame.marshal(value, channel)
     except (TypeError, ValueError, struct.error) as error:
@@ -52,22 +52,22 @@ def method(channel: int, value: Method) -> bytes:
 
 
 def ack(channel: int, tag: int, multiple: bool = False) -> bytes:
-    """basic.ack."""
+    """Encode basic.ack."""
     return _pack_settle(_METHOD, channel, 13, _ACK, tag, multiple, _END)
 
 
 def nack(channel: int, tag: int, multiple: bool = False, requeue: bool = True) -> bytes:
-    """basic.nack."""
+    """Encode basic.nack."""
     return _pack_settle(_METHOD, channel, 13, _NACK, tag, multiple | requeue << 1, _END)
 
 
 def reject(channel: int, tag: int, requeue: bool = True) -> bytes:
-    """basic.reject."""
+    """Encode basic.reject."""
     return _pack_settle(_METHOD, channel, 13, _REJECT, tag, requeue, _END)
 
 
 class PublishEncoder:
-    """Messages in, one channel's bytes out; what repeats from message to message is encoded once."""
+    """Messages in, one channel's bytes out; parts that repeat from message to message are encoded once."""
 
     def __init__(self, channel: int, frame_max: int = FRAME_MAX) -> None:
         self._channel = channel

@@ -1,11 +1,11 @@
-"""Whether the node that we are connected to still serves us, and which other one would.
+"""Checks that the node we are connected to still serves us, and finds another one that would.
 
 A node that is cut off from the others keeps its clients' connections open, answers their heartbeats and
 delivers nothing: RabbitMQ 4.2 and later leave it at that, as earlier ones do unless they are told to pause.
-Even the number of messages that it tells is an old one. So where other hosts are known and the quorum queues
-are silent, one of them is asked for a second consumer every few seconds, which takes the word of a majority.
-If that word does not come, another node is asked, in a thread of its own; and only if that one has it do we
-move: a queue that has lost its leader is as silent everywhere.
+Even the number of messages that it reports is outdated. So if other hosts are known and the quorum queues
+are silent, one queue is asked for a second consumer every few seconds, which needs the consent of a majority.
+If none is granted, another node is asked, in a separate thread; and only if that one grants it do we
+move: a queue that has lost its leader is silent on every node.
 
 The second consumer is ended as soon as it is granted. What is sent to it belongs to its link like the rest.
 """
@@ -41,7 +41,7 @@ Host = tuple[str, int]
 
 
 class Question(NamedTuple):
-    """A consumer that was asked for, then."""
+    """A consumer that was asked for, and when."""
 
     link: Link
     reply: Reply
@@ -49,7 +49,7 @@ class Question(NamedTuple):
 
 
 class Lookout:
-    """Asked at every turn of the upkeep; nothing here waits."""
+    """Called at every turn of the upkeep; does not block."""
 
     def __init__(self, uri: Uri, ask: Ask | None = None) -> None:
         self._uri = uri
@@ -63,14 +63,14 @@ class Lookout:
         self._better: list[Host] = []
 
     def connected(self, now: float) -> None:
-        """There is a new connection, and nothing is known about it."""
+        """Start afresh with a new connection."""
         self._open, self._seeker = None, None
         self._next = now + QUIET
 
     def look(
         self, now: float, where: str, links: Iterable[Link], opening: Iterable[Question] = ()
     ) -> Host | None:
-        """The host to move to, if ours has nothing to say and another one has.
+        """The host to move to, if ours is silent and another one is not.
 
         `links` are to quorum queues; `opening` those whose own consumer was not granted yet.
         """
@@ -97,7 +97,7 @@ class Lookout:
         self._next = now + QUIET
 
     def _question(self, now: float, links: list[Link], opening: Iterable[Question]) -> None:
-        """To whoever has room: for the others, silence is no news."""
+        """Ask a queue that has room: silence of the others means nothing."""
         self._next = now + QUIET
         free = [link for link in links if link.idle_for_proof]
         waiting = [question for question in opening if now - question.asked >= PATIENCE]
@@ -130,7 +130,7 @@ class Lookout:
 
 
 def proves(uri: Uri, queue: str) -> bool:
-    """Whether a node can reach a queue. What it sends meanwhile it gets back."""
+    """True if a node can reach a queue. Messages that it sends meanwhile are returned."""
     try:
         connection = connect(uri, name="leash lookout", timeout=PATIENCE)
     except AmqpError:

@@ -1,4 +1,4 @@
-"""What the broker tells of the queues, before anything is consumed from them."""
+"""Asks the broker about the queues before anything is consumed from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leash.consumer.settings import Queue
 from leash.errors import ConfigError
 
 _AT_ONCE = 8
-"""Queues that are asked about at a time: each takes a few round trips."""
+"""Queues inspected at a time: each takes a few round trips."""
 
 
 def inspect(connection: Connection, queues: Iterable[Queue]) -> dict[str, Traits | None]:
@@ -26,12 +26,12 @@ def inspect(connection: Connection, queues: Iterable[Queue]) -> dict[str, Traits
 
 
 def refused(spec: Queue, told: Traits | None) -> ConfigError | None:
-    """Why a queue cannot be consumed as asked; None: it can, as far as one may know."""
+    """Why a queue cannot be consumed as configured; None: it can, as far as is known."""
     kind = None if told is None else told.kind
     if kind == "stream":
-        what = "a queue: this is a stream, which keeps what it has, and would be read from its end on only"
+        what = "a queue: this is a stream, which keeps its messages and would be read from its end only"
         return ConfigError("queues", spec.name, what)
     if kind == "quorum" and spec.exclusive:
-        what = f"False for {spec.name!r}: a quorum queue's excludes nobody; see x-single-active-consumer"
+        what = f"False for {spec.name!r}: on a quorum queue it excludes nobody; see x-single-active-consumer"
         return ConfigError("exclusive", True, what)
     return None

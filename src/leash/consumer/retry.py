@@ -15,13 +15,13 @@ LONGEST_WAIT = 4_294_967
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a failing message is tried. Every different wait is a queue of its own on the broker.
+    """How often a failing message is tried. Every distinct wait needs its own queue on the broker.
 
     Arguments:
-        tries: How often in all. Default: 5.
+        tries: The number of tries, including the first. Default: 5.
         delay: Seconds before the second try. Default: 2.
-        factor: Each wait is that many times as long as the one before. Default: 1.
-        cap: Seconds that no wait exceeds, unless `delay` itself does. Default: 3600.
+        factor: Each wait is this many times as long as the one before. Default: 1.
+        cap: The longest wait in seconds, unless `delay` is longer. Default: 3600.
     """
 
     tries: int = 5
@@ -38,8 +38,8 @@ class Retry:
             raise ConfigError("factor", self.factor, "a number from 1 to 1000")
 
     def wait(self, failures: int) -> int | None:
-        """Milliseconds to wait after so many failures, one of `waits`; None: no more tries."""
-        failures = max(1, failures)  # it comes from a header, which anybody may write
+        """Milliseconds to wait after this many failures, one of `waits`; None: no more tries."""
+        failures = max(1, failures)  # from a header, which any publisher may write
         if failures >= self.tries:
             return None
         try:
@@ -49,7 +49,7 @@ class Retry:
         return round(1000 * min(self.delay * growth, max(self.cap, self.delay)))
 
     def waits(self) -> list[int]:
-        """Every different wait."""
+        """Every distinct wait, in milliseconds."""
         found: list[int] = []
         for failures in range(1, min(self.tries, 1000)):
             wait = self.wait(failures)

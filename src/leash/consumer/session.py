@@ -1,6 +1,6 @@
-"""A consumer that runs: put together, started, drained, stopped.
+"""A running consumer: assembled, started, drained, stopped.
 
-Plain and partitioned consumers use it alike.
+Plain and partitioned consumers both use it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leash.units import SECOND
 
 log = logging.getLogger("leash.consumer")
 
-_SLICE = 100_000_000  # ns to wait before looking whether it was abandoned
+_SLICE = 100_000_000  # ns between two checks whether it was abandoned
 
 
 def pool(
@@ -51,7 +51,7 @@ LIVE = Parts()
 
 
 class Session:
-    """From start to end, once. `failures` decides what becomes of messages that were not simply done."""
+    """One run from start to end. `failures` decides what becomes of messages that were not simply done."""
 
     def __init__(
         self,
@@ -81,12 +81,12 @@ class Session:
         self._began = parts.clock.now()
 
     def start(self) -> None:
-        """Begin to consume, in threads of its own. Raises if a queue is missing or the broker not reached."""
+        """Begin to consume, in background threads. Raises if a queue is missing or the broker unreachable."""
         self._began = self.engine.clock.now()
         try:
             self._connector.open()
         except BaseException:
-            self._republisher.stop()  # what came until then may have been on its way into limbo
+            self._republisher.stop()  # messages that arrived may be on their way into limbo
             raise
         self.pool.start()
         self.upkeep.thread.start()
@@ -100,15 +100,17 @@ class Session:
 
     @property
     def left(self) -> bool:
-        """Whether somebody told it to stop."""
+        """True after `stop` or `abandon`."""
         return self.engine.stopping
 
     def leave_later(self, leave: Callable[[], object]) -> bool:
-        """Within a handler: begin nothing more, and leave in another thread. False: nobody's handler asks."""
+        """In a handler: begin nothing more, and leave in another thread. False: not called by a handler."""
         return self.pool.leave_later(leave)
 
     def stop(self) -> bool:
-        """Finish what runs and leave; False: something was still running, or unconfirmed, at the deadline."""
+        """Finish running handlers and leave; False: one was still running, or a copy unconfirmed, at the
+        deadline.
+        """
         engine = self.engine
         clock = engine.clock.now
         deadline = clock() + self._settings.drain
@@ -127,7 +129,7 @@ class Session:
         return ended and not left
 
     def _say_goodbye(self) -> None:
-        """The last acks, then the channels: closing one gives back what is left, at its place."""
+        """Send the last acks, then close the channels, which returns the other messages to their places."""
         with self.engine.lock:
             self.engine.flush()
         self.engine.drain()
@@ -136,7 +138,7 @@ class Session:
             connection.close()
 
     def abandon(self) -> None:
-        """Leave at once, as a crash would: the broker delivers again what was not settled."""
+        """Leave at once, as a crash would: the broker redelivers what was not settled."""
         self._abandoned = True
         self.engine.stopping = True
         connection = self._connector.connection
@@ -151,12 +153,12 @@ class Session:
         return collect(self.engine, self._connector, self.upkeep, self._republisher, self._began)
 
     def set_quantum(self, queue: str, quantum: int) -> None:
-        """From its next turn on; what is left of this one is cut to it."""
+        """Change a queue's quantum from its next turn on; the rest of this turn is cut to it."""
         with self.engine.lock:
             self.engine.flow.set_quantum(queue, quantum)
 
     def set_rate(self, queue: str | None, rate: Number | None, burst: int | None) -> None:
-        """A queue's rate, or that of all together (None); a rate of None is no limit."""
+        """Change the rate of a queue, or of all together if `queue` is None; a rate of None is no limit."""
         engine = self.engine
         with engine.lock:
             engine.flow.set_rate(engine.clock.now(), queue, rate, burst)

@@ -1,4 +1,4 @@
-"""Whose messages go next: the round robin's tickets, within what tokens and order allow."""
+"""Which lane's messages go next: the round robin's tickets, as far as tokens and order allow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Grant(NamedTuple):
-    """So many messages of a lane in a row, and what it was charged for them."""
+    """A number of messages of one lane in a row, and what it was charged for them."""
 
     lane: LaneState
     size: int
@@ -22,12 +22,12 @@ class Grant(NamedTuple):
 def grants(flow: Flow, now: int, limit: int, time: int | None, patient: bool = True) -> list[Grant]:
     """Up to `limit` messages, or as many as keep a worker busy for about `time` ns.
 
-    `patient`: lower tiers wait while a higher one's messages are on their way.
+    `patient`: lower tiers wait while a higher one's messages are in flight.
 
-    Tokens are for messages that start now: a batch takes a millisecond's worth of a lane's at most, and where
-    that is one message, it goes first.
+    Tokens are for messages that start now: a batch takes at most a millisecond's worth of a lane's tokens,
+    and if that is one message, it goes first.
     """
-    if flow.guaranteed and flow.limited:  # a pick that is given back would count for its tier
+    if flow.guaranteed and flow.limited:  # a returned pick would still count for its tier
         limit = min(limit, 1)
     if flow.cost != "count":
         return _by_cost(flow, now, limit, time, patient)
@@ -58,7 +58,7 @@ def grants(flow: Flow, now: int, limit: int, time: int | None, patient: bool = T
 
 
 def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) -> list[Grant]:
-    """Where messages differ in cost: a pick for each, put together where a lane's are in a row."""
+    """Grants if messages differ in cost: one pick for each message, merged for runs of one lane."""
     found: list[Grant] = []
     ahead: dict[str, int] = {}
 
@@ -91,7 +91,7 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) 
 
 
 def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> int:
-    """How many of `count` may go with this batch; none: with the next one."""
+    """How many of `count` may go with this batch; 0: wait for the next one."""
     bucket = lane.bucket
     if bucket is not None:
         if lane.allowed is None:
@@ -101,7 +101,7 @@ def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> in
         if count >= lane.allowed:
             count = lane.allowed
             if bucket.available(now) <= lane.at_once:
-                flow.sidelines.block(lane, THROTTLED)  # `Flow.take` finds out until when
+                flow.sidelines.block(lane, THROTTLED)  # `Flow.take` sets the timer
         lane.allowed -= count
     if lane.ordered:
         count = 1
@@ -110,8 +110,8 @@ def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> in
 
 
 def give_back(flow: Flow, lane: LaneState, ticket: Ticket, cost: int, messages: int) -> None:
-    """Only a part of a ticket was used."""
+    """Return the unused part of a ticket."""
     flow.rounds.settle(ticket, cost, dry=False)
     flow.rounds.offer(lane.name, messages)
-    if lane.evidence:  # offering took it for messages that were on their way
+    if lane.evidence:  # offering counted them as messages in flight
         flow.rounds.expect(lane.name, lane.evidence)

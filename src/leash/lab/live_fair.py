@@ -42,7 +42,7 @@ def _unit_costs(run: Run, uri: str, progress: Progress) -> None:
 
 
 def _varying_costs(run: Run, uri: str) -> None:
-    """The cost is a message's size, by its number in the queue."""
+    """A message's cost is its size, which depends on its number in the queue."""
     rounds = int(SPARE * fair.VARIED / fair.ROUND)
     fill(uri, {name: _costly(name, rounds * quantum) for name, quantum in _lanes()})
     served = _consume(uri, fair.VARIED, lambda _: None, cost="bytes")
@@ -58,7 +58,7 @@ def _small_windows(run: Run, uri: str) -> None:
 
 
 def _published(uri: str) -> list[float]:
-    """What each queue gains in the document's loop, behind a slow network."""
+    """Each queue's gain in the document's loop, behind a slow network."""
     fill(uri, {name: plain(name, 40 * quantum) for name, quantum in _lanes()})
     with slow_apart(uri, fair.SLOW_WIRE / 1e9) as far, connect(far, name="lab") as connection:
         loop = SlotLoop(connection, fair.NAMES, fair.QUANTA, fair.SMALL)

@@ -1,4 +1,4 @@
-"""`hash` on a real broker: every message is fetched again, and asked where it was."""
+"""`hash` on a real broker: every message is fetched, to see which queue it went to."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def _keys_in(channel: Channel, queue: str, count: float) -> list[bytes]:
     while len(found) < count:
         batch = channel.deliveries(timeout=20)
         if batch is None:
-            raise LabTimeout(f"{len(found)} of {count:g} messages of {queue!r} came")
+            raise LabTimeout(f"{len(found)} of {count:g} messages of {queue!r} arrived")
         found += [key.encode() for key in batch.routing_keys]
     return found

@@ -1,6 +1,6 @@
 """Which queue owns which slot. Pure: weights and today's owners in, tomorrow's owners out.
 
-Every queue gets its exact share of the slots, rounded down or up, and no slot moves that could stay.
+Every queue gets its exact share of the slots, rounded down or up, and as few slots move as possible.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from leash.errors import ConfigError
 
 Owners = tuple[str, ...]
-"""The queue of slot 0, 1, 2 ..."""
+"""The queues of slot 0, 1, 2 and so on."""
 
 
 def assign(weights: Mapping[str, int], slots: int, owners: Sequence[str] = ()) -> Owners:
-    """Owners in proportion to the weights, as close to the present ones as can be."""
+    """Owners in proportion to the weights, as close to the present ones as possible."""
     wanted = counts(weights, slots, owners)
     room = Counter(wanted)
     found: list[str | None] = []
@@ -30,7 +30,7 @@ def assign(weights: Mapping[str, int], slots: int, owners: Sequence[str] = ()) -
 def counts(weights: Mapping[str, int], slots: int, owners: Sequence[str] = ()) -> dict[str, int]:
     """How many slots each queue gets.
 
-    What rounding leaves over goes to queues that hold such a slot already, then to the largest remainders.
+    Slots left over by rounding go to queues that hold such a slot already, then to the largest remainders.
     """
     total = sum(weights.values())
     held = Counter(owners)
