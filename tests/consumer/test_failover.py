@@ -11,7 +11,7 @@ import pytest
 
 from leash.amqp.channel import Reply
 from leash.amqp.uri import Uri, parse
-from leash.consumer.failover import LONGEST, PATIENCE, QUIET, Lookout, Question
+from leash.consumer.failover import AGAIN, DOUBT, LONGEST, PATIENCE, QUIET, Lookout, Question
 from leash.consumer.link import Link
 from tests.consumer.kit import until
 
@@ -87,15 +87,40 @@ def test_a_silent_queue_that_answers_is_asked_now_and_then_and_no_other_node_is(
     assert world.asked == []
 
 
-@pytest.mark.parametrize(("good", "moves"), [({"b", "c"}, ("b", 5672)), ({"c"}, ("c", 5672)), (set(), None)])
-def test_one_that_does_not_answer_is_asked_at_the_other_nodes(good: set[str], moves: object) -> None:
+@pytest.mark.parametrize("good", [{"b"}, {"c"}, set()])
+def test_one_that_does_not_answer_is_asked_at_the_other_nodes(good: set[str]) -> None:
     world, link = World(good), FakeLink()
     asked = silent_from(world, link, 0.0)
-    assert world.look(asked + PATIENCE - 0.1, link) is None
+    assert world.look(asked + DOUBT - 0.1, link) is None
     assert world.asked == []
-    assert world.look(asked + PATIENCE, link) is None  # asks
-    assert world.look(asked + PATIENCE + 0.1, link) == moves
-    assert world.asked == ["b"] if "b" in good else ["b", "c"]
+    assert world.look(asked + DOUBT, link) is None  # asks
+    assert world.look(asked + DOUBT + 0.1, link) == next(((host, 5672) for host in good), None)
+    assert sorted(world.asked) == ["b", "c"]
+
+
+def test_a_node_that_does_not_answer_holds_up_no_other() -> None:
+    link, answer = FakeLink(), threading.Event()
+    lookout = Lookout(THREE, lambda uri, _: uri.hosts[0][0] == "c" or answer.wait(60))
+    lookout.connected(0.0)
+    try:
+        for now in (0.0, QUIET, QUIET + DOUBT):
+            assert lookout.look(now, HERE, [cast(Link, link)]) is None
+        until(lambda: lookout.look(QUIET + DOUBT, HERE, [cast(Link, link)]) == ("c", 5672))
+    finally:
+        answer.set()
+
+
+def test_nodes_that_come_back_are_asked_again_soon() -> None:
+    """Below ten seconds, though they took their time to say no."""
+    world, link = World(set()), FakeLink()
+    again = silent_from(world, link, 0.0) + DOUBT
+    world.look(again, link)
+    said_no = again + PATIENCE
+    world.look(said_no, link)
+    world.good = {"b"}
+    world.look(said_no + AGAIN, link)
+    assert world.look(said_no + AGAIN, link) == ("b", 5672)
+    assert said_no + AGAIN < 8
 
 
 def test_while_no_node_answers_questions_get_rare() -> None:
@@ -110,7 +135,7 @@ def test_an_answer_that_comes_late_ends_the_doubt() -> None:
     world, link = World({"b"}), FakeLink()
     asked = silent_from(world, link, 0.0)
     link.answer()
-    assert world.look(asked + PATIENCE + 1, link) is None
+    assert world.look(asked + DOUBT + 1, link) is None
     assert link.ended == 1
     assert world.asked == []
 
@@ -123,7 +148,7 @@ def test_a_lost_link_ends_the_doubt_and_so_does_a_new_connection() -> None:
             link.alive = False
         else:
             world.lookout.connected(asked)
-        assert world.look(asked + PATIENCE, link) is None
+        assert world.look(asked + DOUBT, link) is None
         assert world.asked == []
 
 

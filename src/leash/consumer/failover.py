@@ -4,8 +4,9 @@ A node that is cut off from the others keeps its clients' connections open, answ
 delivers nothing: RabbitMQ 4.2 and later leave it at that, as earlier ones do unless they are told to pause.
 Even the number of messages that it tells is an old one. So where other hosts are known and the quorum queues
 are silent, one of them is asked for a second consumer every few seconds, which takes the word of a majority.
-If that word does not come, another node is asked, in a thread of its own; and only if that one has it do we
-move: a queue that has lost its leader is as silent everywhere.
+If that word does not come, all other nodes are asked at once, each in a thread of its own; and only if one has
+it do we move, to the first that has: a queue that has lost its leader is as silent everywhere. While nodes come
+back, a queue may have no leader for a second or two, so they are asked again soon.
 
 The second consumer is ended as soon as it is granted. What is sent to it belongs to its link like the rest.
 """
@@ -28,11 +29,13 @@ from leash.errors import AmqpError
 
 QUIET = 3.0
 """Seconds without a message, or since the last proof, until a queue is asked."""
+DOUBT = 1.0
+"""Seconds for its answer, which takes milliseconds from a node that serves us, until the others are asked."""
 PATIENCE = 2.0
-"""Seconds for its answer, and for each step at another node. Together with QUIET, a reconnect and some load,
-that is below ten."""
-LONGEST = 60.0
-"""Seconds until the next question while no node answers better than ours."""
+"""Seconds for each step at another node."""
+AGAIN, LONGEST = 1.0, 60.0
+"""Seconds until the others are asked again, at first and at most. Once in vain, then with success, a reconnect
+and some load: together with QUIET and DOUBT that is below ten."""
 
 _Consume = wire.unchecked(commands.Basic.Consume)
 
@@ -56,15 +59,15 @@ class Lookout:
         self._ask = ask or proves
         self._delivered = -1
         self._next = 0.0
-        self._backoff = Backoff(QUIET, LONGEST)
+        self._backoff = Backoff(AGAIN, LONGEST)
         self._open: Question | None = None
         self._seek_at = 0.0
-        self._seeker: threading.Thread | None = None
+        self._seekers: list[threading.Thread] = []
         self._better: list[Host] = []
 
     def connected(self, now: float) -> None:
         """There is a new connection, and nothing is known about it."""
-        self._open, self._seeker = None, None
+        self._end_doubt()
         self._next = now + QUIET
 
     def look(
@@ -79,10 +82,10 @@ class Lookout:
         links = list(links)
         delivered = sum([link.ledger.delivered for link in links])
         if self._open is not None and (self._open.reply.here() or not self._open.link.alive):
-            question, self._open, self._seeker = self._open, None, None
-            self._heard(now, delivered)
             with contextlib.suppress(AmqpError):
-                question.link.end_proof()
+                self._open.link.end_proof()
+            self._end_doubt()
+            self._heard(now, delivered)
         if self._open is not None:
             return self._doubt(now, where)
         if delivered != self._delivered:
@@ -90,6 +93,9 @@ class Lookout:
         elif now >= self._next:
             self._question(now, links, opening)
         return None
+
+    def _end_doubt(self) -> None:
+        self._open, self._seekers, self._better = None, [], []  # who still asks tells nobody
 
     def _heard(self, now: float, delivered: int) -> None:
         self._delivered = delivered
@@ -107,26 +113,29 @@ class Lookout:
             link = max(free, key=lambda link: link.ledger.delivered)  # not one that never worked
             self._open = Question(link, link.ask_proof(), now)
         if self._open is not None:
-            self._seek_at = self._open.asked + PATIENCE
+            self._seek_at = self._open.asked + DOUBT
 
     def _doubt(self, now: float, where: str) -> Host | None:
         assert self._open is not None
-        if self._seeker is None and now >= self._seek_at:
-            self._better = []
-            seek = (where, self._open.link.queue, self._better)
-            self._seeker = threading.Thread(target=self._seek, args=seek, name="leash-lookout", daemon=True)
-            self._seeker.start()
-        elif self._seeker is not None and not self._seeker.is_alive():
-            if self._better:
-                return self._better[0]
-            self._seeker, self._seek_at = None, now + self._backoff.next()
+        if self._better:
+            return self._better[0]
+        if any(seeker.is_alive() for seeker in self._seekers):
+            return None
+        if self._seekers:
+            self._seekers, self._seek_at = [], now + self._backoff.next()
+        elif now >= self._seek_at:
+            others = [host for host in self._uri.hosts if f"{host[0]}:{host[1]}" != where]
+            self._seekers = [self._seeker(host, self._open.link.queue, self._better) for host in others]
         return None
 
-    def _seek(self, where: str, queue: str, better: list[Host]) -> None:
-        for host, port in self._uri.hosts:
-            if f"{host}:{port}" != where and self._ask(replace(self._uri, hosts=((host, port),)), queue):
-                better.append((host, port))
-                return
+    def _seeker(self, host: Host, queue: str, better: list[Host]) -> threading.Thread:
+        def seek() -> None:
+            if self._ask(replace(self._uri, hosts=(host,)), queue):
+                better.append(host)
+
+        thread = threading.Thread(target=seek, name="leash-lookout", daemon=True)
+        thread.start()
+        return thread
 
 
 def proves(uri: Uri, queue: str) -> bool:
