@@ -31,12 +31,13 @@ class FakeLink:
         self.ended = 0
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-    def ask_proof(self) -> Reply:
+    def ask_proof(self, _: object) -> Reply:
         self.asked += 1
         self.answers = queue.SimpleQueue()
-        return Reply(cast(Any, None), "consume", self.answers)
+        channel = SimpleNamespace(closed=False, deliveries=lambda _: None)
+        return Reply(cast(Any, channel), "consume", self.answers)
 
-    def end_proof(self) -> None:
+    def end_proof(self, _: object) -> None:
         self.ended += 1
 
     def answer(self) -> None:
@@ -138,6 +139,17 @@ def test_an_answer_that_comes_late_ends_the_doubt() -> None:
     assert world.look(asked + DOUBT + 1, link) is None
     assert link.ended == 1
     assert world.asked == []
+
+
+def test_messages_that_come_end_the_doubt_and_the_answer_is_awaited_all_the_same() -> None:
+    world, link = World({"b"}), FakeLink()
+    asked = silent_from(world, link, 0.0)
+    link.ledger.delivered += 1
+    assert world.look(asked + DOUBT, link) is None
+    assert (world.asked, link.ended) == ([], 0)
+    link.answer()
+    assert world.look(asked + DOUBT + 0.1, link) is None
+    assert (world.asked, link.ended) == ([], 1)
 
 
 def test_a_lost_link_ends_the_doubt_and_so_does_a_new_connection() -> None:

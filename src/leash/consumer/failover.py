@@ -4,11 +4,11 @@ A node that is cut off from the others keeps its clients' connections open, answ
 delivers nothing: RabbitMQ 4.2 and later leave it at that, as earlier ones do unless they are told to pause.
 Even the number of messages that it tells is an old one. So where other hosts are known and the quorum queues
 are silent, one of them is asked for a second consumer every few seconds, which takes the word of a majority.
-If that word does not come, all other nodes are asked at once, each in a thread of its own; and only if one has
-it do we move, to the first that has: a queue that has lost its leader is as silent everywhere. While nodes come
-back, a queue may have no leader for a second or two, so they are asked again soon.
+If that word does not come, all other nodes are asked at once, each in a thread of its own, and we move to the
+first that has it. If none has it we stay: a queue that has lost its leader is as silent everywhere. While
+nodes come back, that may be so for a second or two, so they are asked again soon.
 
-The second consumer is ended as soon as it is granted. What is sent to it belongs to its link like the rest.
+The second consumer is ended as soon as it is granted, and gives back what is sent to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from pamqp import commands
 
 from leash.amqp import Uri, connect, wire
-from leash.amqp.channel import Reply
+from leash.amqp.channel import Channel, Reply
 from leash.backoff import Backoff
 from leash.consumer.link import Link
 from leash.errors import AmqpError
@@ -34,8 +34,8 @@ DOUBT = 1.0
 PATIENCE = 2.0
 """Seconds for each step at another node."""
 AGAIN, LONGEST = 1.0, 60.0
-"""Seconds until the others are asked again, at first and at most. Once in vain, then with success, a reconnect
-and some load: together with QUIET and DOUBT that is below ten."""
+"""Seconds until the others are asked again, at first and at most. Once in vain, then with success, and a
+reconnect: together with QUIET, DOUBT and some load that is below ten."""
 
 _Consume = wire.unchecked(commands.Basic.Consume)
 
@@ -49,6 +49,8 @@ class Question(NamedTuple):
     link: Link
     reply: Reply
     asked: float
+    proof: bool = False
+    """It is to be ended as soon as it is granted."""
 
 
 class Lookout:
@@ -61,6 +63,8 @@ class Lookout:
         self._next = 0.0
         self._backoff = Backoff(AGAIN, LONGEST)
         self._open: Question | None = None
+        self._late: list[Question] = []  # those that nobody waits for any more
+        self._channels: list[Channel] = []  # for questions
         self._seek_at = 0.0
         self._seekers: list[threading.Thread] = []
         self._better: list[Host] = []
@@ -68,6 +72,7 @@ class Lookout:
     def connected(self, now: float) -> None:
         """There is a new connection, and nothing is known about it."""
         self._end_doubt()
+        self._late, self._channels = [], []
         self._next = now + QUIET
 
     def look(
@@ -81,11 +86,15 @@ class Lookout:
             return None
         links = list(links)
         delivered = sum([link.ledger.delivered for link in links])
-        if self._open is not None and (self._open.reply.here() or not self._open.link.alive):
-            with contextlib.suppress(AmqpError):
-                self._open.link.end_proof()
+        question = self._open
+        if question is not None and (
+            delivered != self._delivered or question.reply.here() or not question.link.alive
+        ):
+            if question.proof:
+                self._late.append(question)
             self._end_doubt()
             self._heard(now, delivered)
+        self._end_proofs()
         if self._open is not None:
             return self._doubt(now, where)
         if delivered != self._delivered:
@@ -93,6 +102,17 @@ class Lookout:
         elif now >= self._next:
             self._question(now, links, opening)
         return None
+
+    def _end_proofs(self) -> None:
+        for question in [each for each in self._late if each.reply.here()]:
+            self._late.remove(question)
+            with contextlib.suppress(AmqpError):
+                question.link.end_proof(question.reply.channel)
+                self._channels.append(question.reply.channel)
+        self._channels = [channel for channel in self._channels if not channel.closed]
+        for channel in self._channels:
+            while (batch := channel.deliveries(0.0)) is not None:  # after its end, lest it is sent them again
+                channel.nack(batch.tags[-1], multiple=True)
 
     def _end_doubt(self) -> None:
         self._open, self._seekers, self._better = None, [], []  # who still asks tells nobody
@@ -111,7 +131,8 @@ class Lookout:
             self._open = waiting[0]
         elif free:
             link = max(free, key=lambda link: link.ledger.delivered)  # not one that never worked
-            self._open = Question(link, link.ask_proof(), now)
+            by = self._channels.pop() if self._channels else None
+            self._open = Question(link, link.ask_proof(by), now, proof=True)
         if self._open is not None:
             self._seek_at = self._open.asked + DOUBT
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from pamqp import commands
 from pamqp.base import Frame as Method
+from pamqp.common import FieldTable
 
 from leash.amqp import wire
 from leash.amqp.channel import Channel, Reply
@@ -24,6 +25,9 @@ from leash.consumer.settle import ACKED, Outcome
 
 _Consume = wire.unchecked(commands.Basic.Consume)
 _serial = itertools.count(1)
+_PROOF = "leash-proof"
+_LAST: FieldTable = {"x-priority": -1000}
+"""Of a consumer to which nothing is sent while another one has room."""
 _EPOCHS = 8
 """Consumers whose epochs are remembered: messages of older ones have long come."""
 
@@ -69,8 +73,6 @@ class Link:
         self._tag: str | None = None
         self._starting = True  # the broker may not have heard of the first consumer: nothing to cancel yet
         self._resized: tuple[int, int, int | None] | None = None  # meanwhile
-        self._proof = ""  # the tag of a consumer that was asked for only to see whether it is granted
-        self._proving = False
         self._epochs: dict[str, int] = {}
         self._next: tuple[int, int, int] | None = None  # window, epoch, old messages at which to consume anew
         self._window = 0
@@ -102,25 +104,30 @@ class Link:
 
     def epoch_of(self, tag: str) -> int:
         """The epoch of a consumer."""
-        return self._epochs.get(self._tag or tag if tag == self._proof else tag, 0)
+        return self._epochs.get(tag, 0)
 
     @property
     def idle_for_proof(self) -> bool:
-        """Whether it has room for messages: then one more consumer brings no more of them."""
+        """Whether it has room for messages: then silence is news, and one more consumer is sent none."""
         busy = self.ending or self.spec.exclusive or self._tag is None or self._next is not None
         return self.alive and not busy and self.ledger.unsettled < self._window
 
-    def ask_proof(self) -> Reply:
-        """Ask for one more consumer, to see whether the queue can be reached. Not under the lock."""
-        self._proof, self._proving = f"leash-{self.queue[:40]}-{next(_serial)}", True
-        self.channel.expect_consumer(self._proof, self._on_deliver)
-        return self.channel.ask(self._consume(self._proof, nowait=False), commands.Basic.ConsumeOk)
+    def ask_proof(self, by: Channel | None) -> Reply:
+        """Ask for one more consumer, to see whether the queue can be reached. Not under the lock.
 
-    def end_proof(self) -> None:
-        """End that consumer, if there is one; what was sent to it is like the rest. Not under the lock."""
-        if self._proving and self.alive:
-            self._proving = False
-            self.channel.write(wire.method(self.channel.number, commands.Basic.Cancel(self._proof, False)))
+        On another channel, a new one or one that was used for that before: a node that is cut off leaves
+        the question open for ten seconds, even if it is back before, and does nothing else for that channel
+        meanwhile. It would not even notice the channel's end, and keep its consumer the single active one.
+        """
+        if by is None or by.closed:
+            by = self.channel.connection.channel(wait=False)
+            by.ask(commands.Basic.Qos(0, 1, False), commands.Basic.QosOk)
+        by.expect_consumer(_PROOF, None)
+        return by.ask(_Consume(0, self.queue, _PROOF, arguments=_LAST), commands.Basic.ConsumeOk)
+
+    def end_proof(self, by: Channel) -> None:
+        """End that consumer. Not under the lock."""
+        by.write(wire.method(by.number, commands.Basic.Cancel(_PROOF, True)))
 
     def resize(self, window: int, epoch: int, resume: int | None) -> None:
         """Another window from now on; a smaller one when `resume` messages are left of the old."""
