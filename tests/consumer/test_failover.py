@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import queue
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pamqp.base import Frame as Method
 
-from leash.amqp.channel import Reply
+from leash import Consumer
+from leash.amqp.channel import Channel, Reply
+from leash.amqp.topology import declare_queue
 from leash.amqp.uri import Uri, parse
+from leash.consumer import failover
 from leash.consumer.failover import AGAIN, DOUBT, LONGEST, PATIENCE, QUIET, Lookout, Question
 from leash.consumer.link import Link
-from tests.consumer.kit import until
+from tests.consumer.kit import publish, running, until
 
 THREE = parse("amqp://a,b,c")
 HERE = "a:5672"
@@ -188,3 +193,35 @@ def test_with_one_host_there_is_nowhere_to_go() -> None:
     for now in range(100):
         assert world.look(float(now), link) is None
     assert not link.asked
+
+
+def test_it_is_asked_on_another_channel_and_brings_nothing(
+    uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that was cut off leaves the question open, and the channel that it was asked on stands still."""
+    monkeypatch.setattr(failover, "QUIET", 0.05)
+    consumes: list[Channel] = []
+    ask = Channel.ask
+
+    def noted(by: Channel, request: Method, *replies: type[Method]) -> Reply:
+        if request.name == "Basic.Consume":
+            consumes.append(by)
+        return ask(by, request, *replies)
+
+    monkeypatch.setattr(Channel, "ask", noted)
+    declare_queue(channel, "q", kind="quorum")
+    place = parse(uri)
+    seen: list[tuple[bytes, bool]] = []
+    consumer = Consumer(replace(place, hosts=place.hosts * 2), ["q"])
+    consumer.handler(lambda message: seen.append((message.body, message.redelivered)))
+    bodies = [b"%d" % number for number in range(500)]
+    with running(consumer):
+        until(lambda: len(consumes) > 3)
+        for body in bodies:
+            publish(channel, "q", [body])
+        until(lambda: len(seen) >= len(bodies))
+    assert sorted(seen) == sorted((body, False) for body in bodies)
+    assert consumer.stats().reconnects == 0
+    own, *questions = consumes
+    assert own not in questions
+    assert len(set(questions)) == 1
