@@ -54,6 +54,10 @@ class Lives:
         assert "Traceback" not in self._errors.read_text()
 
 
+def _is_parked(channel: Channel, queue: str) -> bool:
+    return state(channel, f"leash.dead.{queue}").ready > 0
+
+
 @pytest.mark.parametrize(
     ("style", "end"),
     [("threads", signal.SIGKILL), ("async", signal.SIGKILL), ("threads", signal.SIGTERM)],
@@ -65,17 +69,22 @@ def test_30_ends_with_a_message_that_is_never_done(
     others = fill(channel, "a", poison=3) | fill(channel, "b", poison=None)
     lives = Lives(uri, tmp_path, style, ["a", "b"])
 
-    def held_or_done(begun: list[str]) -> bool:
-        return "a poison" in begun or others <= set(lives.begun())
+    queues = ["a", "b", limbo_queue("a"), limbo_queue("b")]
+
+    def done() -> bool:
+        return others <= set(lives.begun()) and _is_parked(channel, "a") and empty(channel, queues)
+
+    def held_or_done(begun: list[str]) -> bool:  # one worker: while it holds poison, nothing else goes on
+        return "a poison" in begun or done()
 
     for _ in range(TIMES):
         lives.live(held_or_done, end)
-    queues = ["a", "b", limbo_queue("a"), limbo_queue("b")]
     for _ in range(TIMES):  # what a stop finds in somebody's hands comes back
-        lives.live(lambda _: others <= set(lives.begun()) and empty(channel, queues), signal.SIGTERM)
-        if empty(channel, queues):
+        lives.live(held_or_done, signal.SIGTERM)
+        if done():
             break
-    assert empty(channel, queues)
+    else:
+        pytest.fail(f"never done: {[state(channel, queue) for queue in queues]}")
     assert dropped() == 0
     assert set(lives.begun()) == {*others, "a poison"}
     found = parked(channel, "a")
@@ -181,16 +190,19 @@ def test_30_cut_connections(uri: str, broker: Broker, channel: Channel, dropped:
             else:
                 seen.add(f"q {message.body.decode()}")
 
+        def done() -> bool:
+            return others == seen and _is_parked(channel, "q")
+
         consumer.start()
         for times in range(TIMES):
-            until(lambda n=times: len(held) > n or others == seen, 60)  # type: ignore[misc]
+            until(lambda n=times: len(held) > n or done(), 60)  # type: ignore[misc]
             if len(held) == times:
                 break
             reconnects = consumer.stats().reconnects
             proxy.cut()
             until(lambda before=reconnects: consumer.stats().reconnects > before, 60)  # type: ignore[misc]
             held[-1].set()
-        until(lambda: others == seen, 60)
+        until(done, 60)
         consumer.stop()
     assert dropped() == 0
     assert {body for body, _ in parked(channel, "q")} == {b"poison"}

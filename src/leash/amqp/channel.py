@@ -48,7 +48,7 @@ class Reply:
     """A reply that is on its way."""
 
     def __init__(self, channel: Channel, request: str, answer: queue.SimpleQueue[Any]) -> None:
-        self._channel = channel
+        self.channel = channel
         self._request = request
         self._answer = answer
         self._got: Any = None
@@ -65,11 +65,11 @@ class Reply:
         or ReplyTimeout, after which the channel is unusable.
         """
         while not self.here():
-            connection = self._channel.connection
+            connection = self.channel.connection
             heard = connection.received
             if not self.here(timeout) and (not patient or connection.received - heard <= _SILENCE):
                 error = ReplyTimeout(f"{connection.where}: no answer to {self._request} in {timeout:g} s")
-                self._channel.lost(error)  # a late answer would be taken for the next request's
+                self.channel.lost(error)  # a late answer would be taken for the next request's
                 raise error
         if isinstance(self._got, AmqpError):
             raise _again(self._got) from self._got
@@ -111,9 +111,11 @@ class Channel:
         """True if it can no longer be used."""
         return self.error is not None
 
-    def open(self) -> None:
+    def open(self, wait: bool = True) -> None:
         """Open it; called by `Connection.channel`."""
-        self.call(commands.Channel.Open(), commands.Channel.OpenOk)
+        answer = self.ask(commands.Channel.Open(), commands.Channel.OpenOk)
+        if wait:
+            answer(REPLY_TIMEOUT)
 
     def close(self) -> None:
         """Close; unsettled messages return to their places in the queue. A second call does nothing."""

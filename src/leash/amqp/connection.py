@@ -133,15 +133,15 @@ class Connection:
         ]
         return tuple(map(int, digits))
 
-    def channel(self) -> Channel:
-        """Open a channel."""
+    def channel(self, wait: bool = True) -> Channel:
+        """Open a channel. It may be used at once, whether or not one waits for the broker's word."""
         with self._lock:
             self.check_open()
             number = heappop(self._free) if self._free else len(self._channels) + 1
             if number > self._channel_max:
                 raise AmqpError(f"all {self._channel_max} channels of this connection are in use")
             channel = self._channels[number] = Channel(self, number)
-        channel.open()
+        channel.open(wait)
         return channel
 
     def close(self, timeout: float = 5.0) -> None:

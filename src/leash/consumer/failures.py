@@ -187,16 +187,16 @@ class Failures:
         engine, link = self._engine, message.link
         rescued = message.outcome is Outcome.RESCUED
         engine.settler.settle(message, Outcome.RESCUED if rescued else Outcome.REPUBLISHED, claimed=True)
+        if rescued or link.limbo:
+            with engine.lock:
+                link.flush()
+            engine.drain()  # the ack must be out before anybody begins with what may end this process
         with engine.lock:
             if rescued and engine.limbo is not None:
                 engine.limbo.rescued(link)
                 if engine.limbo.exists(message.queue):
                     engine.limbo.added(message.queue)
-            if link.limbo:
-                link.flush()
             if engine.links.get(message.queue) is link:
                 engine.flow.parked(message.queue)
                 engine.wake()
-        if rescued or link.limbo:
-            engine.drain()  # send the ack before the next message, which may end this process
         engine.nudge.set()

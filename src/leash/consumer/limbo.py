@@ -34,7 +34,8 @@ PATIENCE = 5_000_000_000
 """While messages are on their way into limbo, nothing is begun for up to this many ns."""
 
 ALONE = 30_000_000_000
-"""For this many ns a message from limbo is the only one in work, so that no other goes down with it."""
+"""For this many ns a message from limbo is the only one of them in work, so that no other goes down with it.
+One that takes longer holds up the others just once."""
 
 
 class Limbo:
@@ -48,7 +49,8 @@ class Limbo:
         self._links: dict[str, Link] = {}
         self._waiting: dict[str, int] = {}
         self._fetching = False
-        self._next = self._begun = 0
+        self._next = 0
+        self._alone: tuple[int, Link, int] | None = None  # what was taken last, and until when it is alone
         self._made: set[str] = set()
         self._rescuing: dict[Link, int] = {}
         self._since = 0
@@ -103,7 +105,6 @@ class Limbo:
     def rescued(self, link: Link) -> None:
         """One of them is safe. Under the engine's lock."""
         self._rescuing[link] = self._rescuing.get(link, 1) - 1
-        link.flush()
 
     def cannot_rescue(self, message: Message) -> None:
         """Buffer a message that cannot be copied, for lack of permission; from now on, all of its queue."""
@@ -148,7 +149,7 @@ class Limbo:
         """True if the calling worker should take its next message from here. Under the engine's lock."""
         if not self._waiting or self._fetching:
             return False
-        if now < self._begun + ALONE and any(link.alive and link.ledger.unsettled for link in self.links()):
+        if self._alone is not None and _in_work(now, *self._alone):
             return False
         if self._engine.flow.buffered and now < self._next:
             return False
@@ -168,7 +169,7 @@ class Limbo:
             if queue is None:
                 return []
             self._fetching = True
-            self._next, self._begun = now + EVERY, now
+            self._next = now + EVERY
             unbuffered.begin(engine.flow, now, queue)
         raw: Raw | None = None
         try:
@@ -199,7 +200,8 @@ class Limbo:
             if came is None:
                 return None
             link.ledger.delivered += 1
-        now = engine.clock.now()
+            now = engine.clock.now()
+            self._alone = (now + ALONE, link, ok.delivery_tag)
         raw = (ok.delivery_tag, True, ok.exchange, ok.routing_key, came.properties, came.body, link, now)
         count = rescue.delivery_count(came.properties)
         if count < FATAL:
@@ -223,6 +225,10 @@ class Limbo:
     def links(self) -> list[Link]:
         """The links of limbo's channels. Under the engine's lock."""
         return list(self._links.values())
+
+
+def _in_work(now: int, until: int, link: Link, tag: int) -> bool:
+    return now < until and link.alive and not link.ledger.is_settled(tag)
 
 
 def _lethal_heads(link: Link, counts: list[int]) -> list[int]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from pamqp import commands
 from pamqp.base import Frame as Method
+from pamqp.common import FieldTable
 
 from leash.amqp import wire
 from leash.amqp.channel import Channel, Reply
@@ -24,6 +25,9 @@ from leash.consumer.settle import ACKED, Outcome
 
 _Consume = wire.unchecked(commands.Basic.Consume)
 _serial = itertools.count(1)
+_PROOF = "leash-proof"
+_LAST: FieldTable = {"x-priority": -1000}
+"""The priority of a consumer that gets nothing while another one has room."""
 _EPOCHS = 8
 """Consumers whose epochs are remembered: messages of older ones have long arrived."""
 
@@ -69,8 +73,6 @@ class Link:
         self._tag: str | None = None
         self._starting = True  # the broker may not know the first consumer yet: nothing to cancel
         self._resized: tuple[int, int, int | None] | None = None  # asked for while starting
-        self._proof = ""  # the tag of a consumer that only tests whether the broker grants one
-        self._proving = False
         self._epochs: dict[str, int] = {}
         self._next: tuple[int, int, int] | None = None  # window, epoch, old messages left
         self._window = 0
@@ -102,25 +104,30 @@ class Link:
 
     def epoch_of(self, tag: str) -> int:
         """The epoch of a consumer."""
-        return self._epochs.get(self._tag or tag if tag == self._proof else tag, 0)
+        return self._epochs.get(tag, 0)
 
     @property
     def idle_for_proof(self) -> bool:
-        """True if it has room for messages: then a second consumer gets no extra messages."""
+        """True if it has room for messages: then silence is news, and a second consumer is sent none."""
         busy = self.ending or self.spec.exclusive or self._tag is None or self._next is not None
         return self.alive and not busy and self.ledger.unsettled < self._window
 
-    def ask_proof(self) -> Reply:
-        """Ask for a second consumer, to see whether the queue can be reached. Not under the lock."""
-        self._proof, self._proving = f"leash-{self.queue[:40]}-{next(_serial)}", True
-        self.channel.expect_consumer(self._proof, self._on_deliver)
-        return self.channel.ask(self._consume(self._proof, nowait=False), commands.Basic.ConsumeOk)
+    def ask_proof(self, by: Channel | None) -> Reply:
+        """Ask for one more consumer, to see whether the queue can be reached. Not under the lock.
 
-    def end_proof(self) -> None:
-        """End that consumer, if there is one; messages sent to it are like any other. Not under the lock."""
-        if self._proving and self.alive:
-            self._proving = False
-            self.channel.write(wire.method(self.channel.number, commands.Basic.Cancel(self._proof, False)))
+        It goes by another channel, a new one or one that was used for this before. A node that is cut off
+        leaves the question open for ten seconds, even if it is back before, and does nothing else for that
+        channel meanwhile: it would not notice that the channel ended, and keep its consumer active.
+        """
+        if by is None or by.closed:
+            by = self.channel.connection.channel(wait=False)
+            by.ask(commands.Basic.Qos(0, 1, False), commands.Basic.QosOk)
+        by.expect_consumer(_PROOF, None)
+        return by.ask(_Consume(0, self.queue, _PROOF, arguments=_LAST), commands.Basic.ConsumeOk)
+
+    def end_proof(self, by: Channel) -> None:
+        """End that consumer. Not under the lock."""
+        by.write(wire.method(by.number, commands.Basic.Cancel(_PROOF, True)))
 
     def resize(self, window: int, epoch: int, resume: int | None) -> None:
         """Change the window; a smaller one takes effect when `resume` old messages are left."""
