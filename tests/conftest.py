@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import trustme
@@ -78,6 +79,45 @@ def broker(tmp_path_factory: pytest.TempPathFactory, tls: Tls) -> Iterator[Broke
     node.start()
     yield node
     node.stop(purge=True)
+
+
+class StalledLog:
+    """The disk of a node's quorum queues: while it stands still, they apply nothing, and all else goes on."""
+
+    def __init__(self, node: Broker) -> None:
+        self._node = node
+        self._lock = threading.Lock()
+        self.stalled = False
+        self.stalls = 0
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self.stalled:
+                self._node.ctl("eval", "sys:suspend(ra_log_wal).")
+                self.stalled = True
+                self.stalls += 1
+
+    def end(self) -> None:
+        with self._lock:
+            if self.stalled:
+                self._node.ctl("eval", "sys:resume(ra_log_wal).")
+                self.stalled = False
+
+    def ends_with(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that waits for the disk, and begins to before this moves again."""
+
+        def waits(*given: Any) -> Any:
+            threading.Thread(target=self.end).start()
+            return wait(*given)
+
+        return waits
+
+
+@pytest.fixture
+def stalled_log(broker: Broker) -> Iterator[StalledLog]:
+    log = StalledLog(broker)
+    yield log
+    log.end()
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,11 @@ import pytest
 from leash import Consumer, Message, Queue
 from leash.amqp import Channel
 from leash.amqp.rescue import limbo_queue
+from leash.amqp.settling import settled
 from leash.consumer import consumer as front
 from leash.consumer.reconnect import Connector
 from leash.consumer.session import Parts
+from tests.conftest import StalledLog
 from tests.consumer.kit import depth, fill, running, until
 
 
@@ -48,6 +50,38 @@ def test_stopping_finishes_what_runs_and_gives_back_the_rest(channel: Channel, u
     second.handler(lambda message: again.append(message.redelivered))
     with running(second):
         until(lambda: len(again) == 100 - len(done))
+
+
+def test_the_last_acks_are_applied_before_the_connection_ends(
+    channel: Channel, uri: str, monkeypatch: pytest.MonkeyPatch, stalled_log: StalledLog
+) -> None:
+    """What was not begun is given back before, message by message, and the broker has not got so far."""
+    fill(channel, "q", 100, kind="quorum")
+    consumer = Consumer(uri, [Queue("q", window=100)], workers=3)
+    go = threading.Event()
+    begun: list[bytes] = []
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        begun.append(message.body)
+        assert go.wait(120)
+
+    consumer.start()
+    until(lambda: len(begun) == 3 and consumer.stats().queues["q"].unsettled == 100)
+    stalled_log.begin()
+    monkeypatch.setattr("leash.consumer.session.settled", stalled_log.ends_with(settled))
+    stopping = threading.Thread(target=consumer.stop)
+    stopping.start()
+    until(lambda: consumer.stats().queues["q"].unsettled == 3)
+    go.set()
+    stopping.join()
+    stalled_log.end()
+    again: list[bytes] = []
+    second = Consumer(uri, ["q"])
+    second.handler(lambda message: again.append(message.body))
+    with running(second):
+        until(lambda: len(again) >= 97 and depth(channel, "q") == 0)
+    assert not set(again) & set(begun)
 
 
 def test_a_start_that_fails_leaves_nobody_behind(channel: Channel, uri: str) -> None:

@@ -131,15 +131,15 @@ def publish(
 
 
 def ready(uri: str, queue: str = "q", expect: int | None = None) -> int:
-    """The ready count; waits a moment for it to become what is expected."""
+    """The ready count; waits for it to become what is expected."""
+    deadline = time.monotonic() + 60
     with connect(uri) as link:
-        for _ in range(100):
+        while True:
             with link.channel() as channel:
                 found = topology.state(channel, queue).ready
-            if expect is None or found == expect:
-                break
-            time.sleep(0.05)
-    return found
+            if expect is None or found == expect or time.monotonic() > deadline:
+                return found
+            time.sleep(0.02)
 
 
 def values(rows: Iterable[Row]) -> list[bytes]:
