@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +12,6 @@ from leash.amqp.channel import Reply
 from leash.amqp.uri import Uri, parse
 from leash.consumer.failover import LONGEST, PATIENCE, QUIET, Lookout, Question
 from leash.consumer.link import Link
-from tests.consumer.kit import until
 
 THREE = parse("amqp://a,b,c")
 HERE = "a:5672"
@@ -56,7 +54,8 @@ class World:
 
     def look(self, now: float, *links: FakeLink, opening: tuple[Question, ...] = ()) -> object:
         found = self.lookout.look(now, HERE, cast(list[Link], list(links)), opening)
-        until(lambda: all(thread.name != "leash-lookout" for thread in threading.enumerate()))
+        if (seeker := self.lookout._seeker) is not None:
+            seeker.join()  # one that is listed no more may still be alive
         return found
 
 

@@ -78,6 +78,7 @@ def test_what_is_only_held_during_a_look_is_rescued_too(
     send, call = Rescuer.send, Channel.call
 
     def then_stall(self: Rescuer, *given: Any) -> list[int]:
+        stalled_log.end()
         sent = send(self, *given)
         if len(sent) > AT_ONCE:
             stalled_log.begin()
