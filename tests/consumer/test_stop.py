@@ -19,6 +19,7 @@ from leash import Consumer, Message, Queue
 from leash.amqp import Channel
 from leash.amqp.rescue import limbo_queue
 from leash.amqp.settling import settled
+from leash.amqp.topology import state
 from leash.consumer import consumer as front
 from leash.consumer.reconnect import Connector
 from leash.consumer.session import Parts
@@ -30,7 +31,7 @@ def test_stopping_finishes_what_runs_and_gives_back_the_rest(channel: Channel, u
     fill(channel, "q", 100)
     begun: list[bytes] = []
     done: list[bytes] = []
-    consumer = Consumer(uri, [Queue("q", window=50)], workers=3)
+    consumer = Consumer(uri, [Queue("q", window=50)], workers=3, drain=600)
 
     @consumer.handler
     def work(message: Message) -> None:
@@ -42,7 +43,7 @@ def test_stopping_finishes_what_runs_and_gives_back_the_rest(channel: Channel, u
     until(lambda: len(begun) == 3)
     begin = time.monotonic()
     assert consumer.stop()
-    assert time.monotonic() - begin < 25  # not for as long as it may drain
+    assert time.monotonic() - begin < 300  # not for as long as it may drain
     assert sorted(begun) == sorted(done)
     assert depth(channel, "q") == 100 - len(done)
     again: list[bool] = []
@@ -102,7 +103,7 @@ def test_a_start_that_fails_leaves_nobody_behind(channel: Channel, uri: str) -> 
     consumer.handler(lambda _: None)
     with pytest.raises(RuntimeError, match="last moment"):
         consumer.start(Parts(connector=Failing))
-    until(lambda: not any(thread.name == "leash-republisher" for thread in threading.enumerate()), 5)
+    until(lambda: not any(thread.name == "leash-republisher" for thread in threading.enumerate()))
 
 
 def test_a_handler_that_hangs_is_left_behind_at_the_deadline(channel: Channel, uri: str) -> None:
@@ -114,13 +115,13 @@ def test_a_handler_that_hangs_is_left_behind_at_the_deadline(channel: Channel, u
     @consumer.handler
     def work(message: Message) -> None:
         begun.set()
-        hang.wait(60)
+        hang.wait(600)
 
     consumer.start()
-    begun.wait(60)
+    assert begun.wait(60)
     begin = time.monotonic()
     assert not consumer.stop()
-    assert time.monotonic() - begin < 50  # far below the handler's time
+    assert time.monotonic() - begin < 300  # far below the handler's time
     until(lambda: depth(channel, "q") == 3)
     hang.set()
 
@@ -203,7 +204,7 @@ def test_a_run_ends_when_another_thread_stops_it_and_all_get_the_same_answer(
     @consumer.handler
     def work(message: Message) -> None:
         begun.set()
-        hang.wait(60)
+        hang.wait(600)
 
     answers: list[bool] = []
 
@@ -216,7 +217,7 @@ def test_a_run_ends_when_another_thread_stops_it_and_all_get_the_same_answer(
         thread.start()
     begin = time.monotonic()
     consumer.run()
-    assert time.monotonic() - begin < 50
+    assert time.monotonic() - begin < 300  # far below the handler's time
     for thread in others:
         thread.join(60)
     assert answers == [False, False]
@@ -273,7 +274,7 @@ def test_a_signal_takes_no_lock(channel: Channel, uri: str, monkeypatch: pytest.
 _APP = """
     import sys, time
     from leash import Consumer, Queue
-    consumer = Consumer(sys.argv[1], [Queue("q", window=4)], workers=2, drain=20)
+    consumer = Consumer(sys.argv[1], [Queue("q", window=4)], workers=2, drain=600)
     @consumer.handler
     def work(message):
         print(message.body.decode(), flush=True)
@@ -301,7 +302,7 @@ def test_a_signal_drains_and_ends_the_run(channel: Channel, uri: str, tmp_path: 
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     assert out.splitlines()[-1] == "left"
     done = out.count("done")
@@ -311,14 +312,12 @@ def test_a_signal_drains_and_ends_the_run(channel: Channel, uri: str, tmp_path: 
 
 def test_a_second_signal_leaves_at_once(channel: Channel, uri: str, tmp_path: Path) -> None:
     fill(channel, "q", 10)
-    process = _app(tmp_path, uri, 15)
+    process = _app(tmp_path, uri, 600)
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    begin = time.monotonic()
+    until(lambda: state(channel, "q").consumers == 0)  # it has heard the first one
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert time.monotonic() - begin < 12  # far below the handler's time
+    process.communicate(timeout=300)  # far below the handler's time
     assert process.returncode == 1
     until(lambda: depth(channel, "q") == 10)

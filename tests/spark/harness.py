@@ -97,11 +97,13 @@ class Query:
 def wait_plan(query: Query, seconds: float = 0.3) -> bool:
     """The reader probes the broker only now and then."""
     deadline = time.monotonic() + seconds
-    while not query.plan():
-        if time.monotonic() > deadline:
+    while True:
+        last = time.monotonic() > deadline  # its probe is due, whatever happened in between
+        if query.plan():
+            return True
+        if last:
             return False
         time.sleep(0.02)
-    return True
 
 
 def declare(uri: str, *names: str, kind: str = "classic", **arguments: object) -> None:
