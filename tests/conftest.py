@@ -16,6 +16,7 @@ from leash.amqp import Channel, Connection, connect
 from leash.amqp.uri import parse
 from leash.broker import Broker, Cluster, own_uri
 from leash.management import Management
+from tests.consumer.kit import until
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -81,26 +82,42 @@ def broker(tmp_path_factory: pytest.TempPathFactory, tls: Tls) -> Iterator[Broke
     node.stop(purge=True)
 
 
+_STALL = """
+    Signal = "%s",
+    sys:suspend(ra_log_wal),
+    Wait = fun(Again) ->
+        case filelib:is_file(Signal) of
+            true -> sys:resume(ra_log_wal), file:delete(Signal);
+            false -> timer:sleep(10), Again(Again)
+        end
+    end,
+    spawn(fun() -> Wait(Wait) end).
+"""
+
+
 class StalledLog:
     """The disk of a node's quorum queues: while it stands still, they apply nothing, and all else goes on."""
 
     def __init__(self, node: Broker) -> None:
         self._node = node
         self._lock = threading.Lock()
+        self._signal = node.folder / "go-on"
         self.stalled = False
         self.stalls = 0
 
     def begin(self) -> None:
+        """A process of the broker's own waits for our signal: `rabbitmqctl` can take half a minute."""
         with self._lock:
             if not self.stalled:
-                self._node.ctl("eval", "sys:suspend(ra_log_wal).")
+                self._node.ctl("eval", _STALL % str(self._signal))
                 self.stalled = True
                 self.stalls += 1
 
     def end(self) -> None:
         with self._lock:
             if self.stalled:
-                self._node.ctl("eval", "sys:resume(ra_log_wal).")
+                self._signal.touch()
+                until(lambda: not self._signal.exists())
                 self.stalled = False
 
     def ends_with(self, wait: Callable[..., Any]) -> Callable[..., Any]:

@@ -58,18 +58,19 @@ def test_the_last_acks_are_applied_before_the_connection_ends(
 ) -> None:
     """What was not begun is given back before, message by message, and the broker has not got so far."""
     fill(channel, "q", 100, kind="quorum")
-    consumer = Consumer(uri, [Queue("q", window=100)], workers=3)
+    consumer = Consumer(uri, [Queue("q", window=100)], workers=3, drain=600)
     go = threading.Event()
     begun: list[bytes] = []
 
     @consumer.handler
     def work(message: Message) -> None:
         begun.append(message.body)
-        assert go.wait(120)
+        assert go.wait(300)
 
     consumer.start()
     until(lambda: len(begun) == 3 and consumer.stats().queues["q"].unsettled == 100)
     stalled_log.begin()
+    monkeypatch.setattr("leash.consumer.session._LAST_ACKS", 300.0)
     monkeypatch.setattr("leash.consumer.session.settled", stalled_log.ends_with(settled))
     stopping = threading.Thread(target=consumer.stop)
     stopping.start()
