@@ -82,42 +82,51 @@ def broker(tmp_path_factory: pytest.TempPathFactory, tls: Tls) -> Iterator[Broke
     node.stop(purge=True)
 
 
-_STALL = """
-    Signal = "%s",
-    sys:suspend(ra_log_wal),
-    Wait = fun(Again) ->
-        case filelib:is_file(Signal) of
-            true -> sys:resume(ra_log_wal), file:delete(Signal);
-            false -> timer:sleep(10), Again(Again)
-        end
+_STALLER = """
+    Folder = "%s",
+    Do = fun(Name, What) ->
+        Asked = filename:join(Folder, Name),
+        filelib:is_file(Asked) andalso begin What(), file:delete(Asked) end
     end,
-    spawn(fun() -> Wait(Wait) end).
+    Loop = fun(Again) ->
+        Do("stall", fun() -> sys:suspend(ra_log_wal) end),
+        Do("go-on", fun() -> sys:resume(ra_log_wal) end),
+        timer:sleep(10),
+        Do("leave", fun() -> ok end) orelse Again(Again)
+    end,
+    spawn(fun() -> Loop(Loop) end).
 """
 
 
 class StalledLog:
-    """The disk of a node's quorum queues: while it stands still, they apply nothing, and all else goes on."""
+    """The disk of a node's quorum queues: while it stands still, they apply nothing, and all else goes on.
+
+    A process of the broker's own sees to it, which is told by files: `rabbitmqctl` can take a minute.
+    """
 
     def __init__(self, node: Broker) -> None:
-        self._node = node
+        self._folder = node.folder
         self._lock = threading.Lock()
-        self._signal = node.folder / "go-on"
         self.stalled = False
         self.stalls = 0
+        node.ctl("eval", _STALLER % str(self._folder), timeout=300)
+
+    def tell(self, what: str) -> None:
+        signal = self._folder / what
+        signal.touch()
+        until(lambda: not signal.exists())
 
     def begin(self) -> None:
-        """A process of the broker's own waits for our signal: `rabbitmqctl` can take half a minute."""
         with self._lock:
             if not self.stalled:
-                self._node.ctl("eval", _STALL % str(self._signal))
+                self.tell("stall")
                 self.stalled = True
                 self.stalls += 1
 
     def end(self) -> None:
         with self._lock:
             if self.stalled:
-                self._signal.touch()
-                until(lambda: not self._signal.exists())
+                self.tell("go-on")
                 self.stalled = False
 
     def ends_with(self, wait: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,6 +144,7 @@ def stalled_log(broker: Broker) -> Iterator[StalledLog]:
     log = StalledLog(broker)
     yield log
     log.end()
+    log.tell("leave")
 
 
 @pytest.fixture(scope="module")
