@@ -116,7 +116,7 @@ def test_one_that_fills_up_later_is_named_and_copies_go_on_once_there_is_room(
         delete_queue(channel, "leash.retry.q.100")
         broker.ctl("set_vhost_limits", "-p", parse(uri).vhost, '{"max-queues": 1}')
         go.set()
-        until(lambda: "limit" in (consumer.stats().republish_trouble or ""), 30)
+        until(lambda: "limit" in (consumer.stats().republish_trouble or ""))
         broker.ctl("clear_vhost_limits", "-p", parse(uri).vhost)
         until(lambda: tries == [0, 1], 30, f"{tries}")
 

@@ -121,7 +121,7 @@ def test_copies_that_were_taken_are_not_repeated_when_the_connection_is_lost_ami
         proxy.cut()
         until(lambda: len(confirmed) == 2)
         on_the_queue(broker, channel, "stuck", "resume")
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive()
         office.stop()
     assert depth(channel, "quick") == 2

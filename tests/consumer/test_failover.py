@@ -62,7 +62,8 @@ class World:
 
     def look(self, now: float, *links: FakeLink, opening: tuple[Question, ...] = ()) -> object:
         found = self.lookout.look(now, HERE, cast(list[Link], list(links)), opening)
-        until(lambda: all(thread.name != "leash-lookout" for thread in threading.enumerate()))
+        for seeker in self.lookout._seekers:
+            seeker.join()  # one that is listed no more may still be alive
         return found
 
 

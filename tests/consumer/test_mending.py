@@ -65,7 +65,7 @@ def test_what_runs_during_a_cut_is_not_settled_on_the_new_channel(
             got.append((message.body, message.redelivered))
             if not begun.is_set():
                 begun.set()
-                go.wait(20)
+                go.wait(120)
                 answers.append(message.ack())
 
         with running(consumer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from leash import Consumer, Message
 from leash.amqp import Channel, Outgoing, Properties, Publisher, connect
 from leash.amqp.rescue import declare_limbo, limbo_queue
+from leash.amqp.settling import settled
 from leash.amqp.topology import declare_queue, state
 from leash.amqp.uri import parse
 from leash.broker import Broker
@@ -22,6 +23,7 @@ from leash.consumer.outbox import Outbox
 from leash.consumer.raw import Raw
 from leash.errors import NotFound, Rejected
 from leash.units import SECOND
+from tests.conftest import StalledLog
 from tests.consumer.kit import publish, until
 from tests.faults.queues import empty, fill, parked, until_it_comes
 
@@ -232,6 +234,40 @@ def test_parked_messages_stay_however_often_they_are_looked_at(
                     dead.send_back(channel.connection, publishing, "q")
     until(lambda: _ready(channel, "leash.dead.q") == 4)
     assert dropped() == 0
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_was_sent_back_is_parked_no_more(
+    uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch, stalled_log: StalledLog, full: bool
+) -> None:
+    """Each message is got on its own, and acked on its own, too, as a quorum queue sees it."""
+    room = {"x-max-length": 60, "x-overflow": "reject-publish"} if full else {}
+    declare_queue(channel, "q", arguments=room)
+    declare_queue(channel, "leash.dead.q", kind="quorum")
+    bodies = [b"%d" % number for number in range(80)]
+    publish(channel, "leash.dead.q", bodies)
+    send = Publisher.publish
+
+    def then_stall(self: Publisher, messages: Iterable[Outgoing]) -> None:
+        stalled_log.end()
+        try:
+            send(self, messages)
+        finally:
+            stalled_log.begin()
+
+    monkeypatch.setattr(Publisher, "publish", then_stall)
+    monkeypatch.setattr(dead, "settled", stalled_log.ends_with(settled))
+    with connect(uri) as publishing:
+        if full:
+            with pytest.raises(Rejected, match="20 stay parked"):
+                dead.send_back(channel.connection, publishing, "q")
+        else:
+            assert dead.send_back(channel.connection, publishing, "q") == 80
+    stalled_log.end()
+    assert _ready(channel, "q") == (60 if full else 80)
+    left = 20 if full else 0
+    until(lambda: _ready(channel, "leash.dead.q") == left)
+    assert len(dead.look(channel.connection, "q", 100)) == left
 
 
 def _ready(channel: Channel, queue: str) -> int:

@@ -66,7 +66,7 @@ class Fleet:
         for worker in self.workers:
             worker.send_signal(signal.SIGTERM)
         for worker in self.workers:
-            worker.wait(30)
+            worker.wait(120)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_gate_holds_the_queue_until_its_source_is_done(uri: str, connection: C
     @consumer.handler
     def handle(message: Message) -> None:
         if message.body == b"slow":
-            go.wait(20)
+            go.wait(120)
         handled.append((message.queue, message.body.decode()))
 
     with Publisher(connection) as publisher:

@@ -97,11 +97,13 @@ class Query:
 def wait_plan(query: Query, seconds: float = 0.3) -> bool:
     """The reader probes the broker only now and then."""
     deadline = time.monotonic() + seconds
-    while not query.plan():
-        if time.monotonic() > deadline:
+    while True:
+        last = time.monotonic() > deadline  # its probe is due, whatever happened in between
+        if query.plan():
+            return True
+        if last:
             return False
         time.sleep(0.02)
-    return True
 
 
 def declare(uri: str, *names: str, kind: str = "classic", **arguments: object) -> None:
@@ -131,15 +133,15 @@ def publish(
 
 
 def ready(uri: str, queue: str = "q", expect: int | None = None) -> int:
-    """The ready count; waits a moment for it to become what is expected."""
+    """The ready count; waits for it to become what is expected."""
+    deadline = time.monotonic() + 60
     with connect(uri) as link:
-        for _ in range(100):
+        while True:
             with link.channel() as channel:
                 found = topology.state(channel, queue).ready
-            if expect is None or found == expect:
-                break
-            time.sleep(0.05)
-    return found
+            if expect is None or found == expect or time.monotonic() > deadline:
+                return found
+            time.sleep(0.02)
 
 
 def values(rows: Iterable[Row]) -> list[bytes]:

@@ -36,6 +36,9 @@ LIMIT: Final = 20
 UNKNOWN: Final = 6
 """The limit that is assumed for a queue that cannot be inspected."""
 
+NACK_IS_FREE: Final = (4, 3)
+"""From this version on a nack does not count."""
+
 RESCUED: Final = "x-leash-rescued"
 """A copy's header: how often it was rescued. It was delivered before, whatever its `redelivered` flag says.
 """

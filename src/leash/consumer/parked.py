@@ -16,6 +16,7 @@ from pamqp.commands import Basic
 
 from leash.amqp import Channel, Connection, Outgoing, Publisher, rescue, salvage_properties, with_headers
 from leash.amqp.publish import refused
+from leash.amqp.settling import AT_ONCE, settled
 from leash.amqp.topology import purge_queue, state
 from leash.amqp.traits import traits
 from leash.amqp.wire import ContentEvent
@@ -106,7 +107,13 @@ def _give_back(channel: Channel, publishing: Connection, name: str, taken: list[
                 publisher.publish(rescue.copy(queue, event.body, event.properties) for event in again)
             for event in again:
                 channel.ack(_tag(event))
+            _settle(channel, queue, len(again))
     channel.nack(0, multiple=True)  # all that are not acked yet
+
+
+def _settle(channel: Channel, queue: str, acks: int) -> None:
+    if acks > AT_ONCE:  # each of a message that was got on its own
+        settled([(channel, queue)])
 
 
 def _take(channel: Channel, name: str, limit: int) -> Iterator[ContentEvent]:
@@ -150,6 +157,8 @@ def send_back(connection: Connection, publishing: Connection, name: str, limit: 
                 raise type(error)(text, error.messages) from error
             channel.ack(_tag(lot[-1]), multiple=True)
             moved += len(lot)
+        _settle(channel, dead_queue(target), moved)
+        channel.nack(0, multiple=True)
     return moved
 
 
@@ -160,6 +169,7 @@ def _keep_refused(
     taken = [event for event, no in zip(lot, refused, strict=True) if not no]
     for event in taken:
         channel.ack(_tag(event))
+    _settle(channel, dead_queue(plain(name)), len(taken))
     _give_back(channel, publishing, name, [event for event, no in zip(lot, refused, strict=True) if no])
     return len(taken)
 

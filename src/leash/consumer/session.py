@@ -5,11 +5,15 @@ Plain and partitioned consumers both use it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from leash.amqp import Channel
+from leash.amqp.rescue import NACK_IS_FREE
+from leash.amqp.settling import AT_ONCE, settled
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.courier import Republisher
 from leash.consumer.engine import Engine
@@ -22,11 +26,13 @@ from leash.consumer.tasks import TaskPool
 from leash.consumer.threads import ThreadPool
 from leash.consumer.upkeep import Upkeep
 from leash.consumer.workers import Batch, Failed, Pool, is_async
+from leash.errors import AmqpError
 from leash.policies.exact import Number
 from leash.units import SECOND
 
 log = logging.getLogger("leash.consumer")
 
+_LAST_ACKS = 10.0  # seconds for the broker to apply them
 _SLICE = 100_000_000  # ns between two checks whether it was abandoned
 
 
@@ -135,7 +141,23 @@ class Session:
         self.engine.drain()
         connection = self._connector.connection
         if connection is not None:
+            taken = settled(self._unsure(), _LAST_ACKS)
+            if connection.version >= NACK_IS_FREE:
+                with contextlib.suppress(AmqpError):
+                    for channel, tag in taken:
+                        channel.nack(tag)
             connection.close()
+
+    def _unsure(self) -> list[tuple[Channel, str]]:
+        """Where the broker may have kept acks back, see `settling`. Ordered lanes consume until the end."""
+        engine = self.engine
+        with engine.lock:
+            return [
+                (link.channel, link.queue)
+                for link in engine.links.values()
+                if link.alive and not link.spec.ordered and link.ledger.settled > AT_ONCE
+                if (told := engine.traits.get(link.queue)) is None or told.kind == "quorum"
+            ]
 
     def abandon(self) -> None:
         """Leave at once, as a crash would: the broker redelivers what was not settled."""

@@ -6,6 +6,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from leash.amqp import Connection, Deliveries
+from leash.amqp.settling import AT_ONCE
 from leash.errors import AmqpError, ChannelError, Interrupted, ReplyTimeout
 from leash.spark.task.rescuing import restore
 
@@ -25,7 +26,7 @@ class Hold:
         self._received = 0
         self._came: SimpleQueue[Deliveries | None] = SimpleQueue()
         self._cancelled = self._enough = False
-        self._consumers = 0
+        self._consumers = self._settlements = 0
         self.channel = link.channel()
         self.channel.on_lost = lambda _: self._came.put(None)
         self._tag = self._consume(window, exclusive)
@@ -78,7 +79,7 @@ class Hold:
 
     def move_on(self, lot: Deliveries, count: int) -> None:
         """Ack the first `count` of the newest lot, and all before: they are safe elsewhere."""
-        self.channel.ack(lot.tags[count - 1], multiple=True)
+        self._ack(lot.tags[count - 1])
         self._received -= count
 
     def stop(self) -> None:
@@ -104,7 +105,8 @@ class Hold:
         if self.exact and last == self.last:
             self.channel.cancel(self._tag)
         if last:
-            self.channel.ack(last, multiple=True)
+            self._ack(last)
+        self._settle()
         self.channel.close()
         error = self.channel.error
         if not isinstance(error, ChannelError) or error.code != _CLOSED:
@@ -114,7 +116,18 @@ class Hold:
         """Close the channel; unacked messages return to their places."""
         self.stop()
         with suppress(AmqpError):
+            self._settle()
             self.channel.close()
+
+    def _ack(self, last: int) -> None:
+        self.channel.ack(last, multiple=True)
+        self._settlements += self._consumers
+
+    def _settle(self) -> None:
+        """As `settling.settled` does, but there is always a consumer, so that others see that we are here."""
+        if self._settlements > AT_ONCE:
+            self.extend(1)
+            self.extend(1)
 
     def _consume(self, window: int, exclusive: bool = False) -> str:
         # If the messages of a channel's consumers are returned,

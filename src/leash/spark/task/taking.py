@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from leash.amqp import Channel, Connection, Deliveries, topology, wire
-from leash.amqp.rescue import UNKNOWN, danger, limit_of
+from leash.amqp.rescue import NACK_IS_FREE, UNKNOWN, danger, limit_of
+from leash.amqp.settling import AT_ONCE, settled
 from leash.amqp.traits import traits
 from leash.errors import AmqpError, CannotRescue, NotFound
 from leash.spark.task.rescuing import Rescuer, endangered, only, restore
@@ -22,9 +23,7 @@ DEADLINE = 120.0  # seconds; far below the broker's consumer_timeout of 30 minut
 _FIRST_ROUND = 64
 _GROWTH = 8  # a round is at most this many times as big as the last: sizes may change suddenly
 _ROUND_BYTES = 64 << 20
-_NACK_IS_FREE = (4, 3)
 _IN_PLACE = 10_000  # messages, at most, that are held beyond those shown so that all keep their places
-_SINGLES = 16  # acks at a time: a quorum queue's channel keeps more than 32 back, and closing forgets them
 
 
 class QueueTaker:
@@ -52,7 +51,8 @@ class QueueTaker:
         self._danger: int | None = None
         self._rescuer = rescuer
         self._looking, self._in_place = looking, in_place
-        self._came_back = self._singles = False
+        self._came_back = False
+        self._settlements = 0  # as a quorum queue counts them: see `settling`
         self._channel: Channel = link.channel()
         self._consumer = ""
         self._cancelled = False
@@ -127,12 +127,10 @@ class QueueTaker:
         """Ack these; earlier messages are not to be acked yet."""
         if rescued and not self._last and rescued == list(range(len(rescued))):
             self._channel.ack(lot.tags[len(rescued) - 1], multiple=True)
+            self._settlements += 1
         else:
-            for at in range(0, len(rescued), _SINGLES):
-                some = rescued[at : at + _SINGLES]
-                self._channel.write(b"".join(wire.ack(lot.channel, lot.tags[at], False) for at in some))
-                self._round_trip()
-                self._singles = True
+            self._channel.write(b"".join(wire.ack(lot.channel, lot.tags[at], False) for at in rescued))
+            self._settlements += len(rescued)
         gone = set(rescued)
         return only(lot, [at for at in range(len(lot)) if at not in gone]) if gone else lot
 
@@ -193,6 +191,8 @@ class QueueTaker:
                 return
             if self._last:
                 self._channel.ack(self._last, multiple=True)
+                self._settlements += self._rounds
+            self._settle()
             self._round_trip()
         finally:
             self._close()
@@ -204,16 +204,17 @@ class QueueTaker:
         there and gets the message again at once. Before, it does, and on 3.10 also loses the place: closing
         keeps that.
         """
-        free = self._link.version >= _NACK_IS_FREE
+        free = self._link.version >= NACK_IS_FREE
         self._looking = False  # what cannot be rescued is returned too
         if self.ended != "gone":
             with suppress(AmqpError):
-                if free or self._singles or self._in_place:
+                if free or self._in_place or self._settlements > AT_ONCE:
                     for lot in self._cancel():
                         if self._in_place:
                             self._held(lot)
                 if self._in_place:
                     self._hold_all()
+                self._settle()
                 if free:
                     self._channel.nack(0, multiple=True)  # 0: all that is not settled
                 self._round_trip()
@@ -232,6 +233,10 @@ class QueueTaker:
             for each in lots:
                 self._held(each)
             size = min(size * _GROWTH, _IN_PLACE)
+
+    def _settle(self) -> None:
+        if self._settlements > AT_ONCE:
+            settled([(self._channel, self._queue)])
 
     def _round_trip(self) -> None:
         self._channel.qos(1)
