@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from leash.amqp import Channel, connect, topology
-from leash.amqp.settling import AT_ONCE, settled
+from leash.amqp import Channel, Deliveries, connect, topology
+from leash.amqp.settling import settled
 from leash.errors import CannotRescue, ConfigError, QueueHeld
 from leash.spark import browse
 from leash.spark.browse import BrowseReader
 from leash.spark.columns import source_schema
 from leash.spark.settings import browse_settings
 from leash.spark.task.rescuing import Rescuer
+from leash.spark.task.taking import QueueTaker
 from tests.conftest import StalledLog
 
 from .harness import KINDS, Query, Row, declare, options, publish, ready
@@ -74,21 +75,24 @@ def test_what_is_only_held_during_a_look_is_rescued_too(
 
     Each is acked on its own, and is there twice if the look ends before these acks have taken effect.
     """
-    send, call = Rescuer.send, Channel.call
+    send, without, call = Rescuer.send, QueueTaker._without, Channel.call
 
-    def then_stall(self: Rescuer, *given: Any) -> list[int]:
+    def sent_before(self: Rescuer, *given: Any) -> list[int]:
         stalled_log.end()
-        sent = send(self, *given)
-        if len(sent) > AT_ONCE:
+        return send(self, *given)
+
+    def acks_in_vain(self: QueueTaker, lot: Deliveries, rescued: list[int]) -> Deliveries:
+        if self._last and rescued:
             stalled_log.begin()
-        return sent
+        return without(self, lot, rescued)
 
     def not_stalled(self: Channel, request: Any, *given: Any) -> Any:
         if isinstance(request, commands.Basic.Consume | commands.Basic.Cancel):
             stalled_log.end()
         return call(self, request, *given)
 
-    monkeypatch.setattr(Rescuer, "send", then_stall)
+    monkeypatch.setattr(Rescuer, "send", sent_before)
+    monkeypatch.setattr(QueueTaker, "_without", acks_in_vain)
     monkeypatch.setattr(Channel, "call", not_stalled)
     monkeypatch.setattr("leash.spark.task.taking.settled", stalled_log.ends_with(settled))
     monkeypatch.setattr(browse, "_QUIET", 0.02)
