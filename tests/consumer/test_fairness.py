@@ -162,7 +162,7 @@ def test_with_costs_of_1_to_100_the_spread_stays_below_two_rounds(
     consumer = Consumer(uri, queues, workers=workers, cost="bytes")
     consumer.handler(lambda _: None)
     with watched(spread), running(consumer):
-        until(lambda: spread.over, 60)
+        until(lambda: spread.over)
     assert spread.measured > 0.2 * sum(totals.values())
     assert spread.worst < 2
 
@@ -202,11 +202,11 @@ def pace(channel: Channel, uri: str, queues: list[Queue], count: int) -> float:
             full += 1
 
     with running(consumer):
-        until(lambda: full, 60)
+        until(lambda: full)
         begin, before = time.monotonic(), handled
-        until(lambda: full >= 0.95 * count, 60)
+        until(lambda: full >= 0.95 * count)
         rate = (handled - before) / (time.monotonic() - begin)
-        until(lambda: full >= count - 10, 60)  # bodies of one digit look like a trickle
+        until(lambda: full >= count - 10)  # bodies of one digit look like a trickle
     return rate
 
 

@@ -331,4 +331,4 @@ def test_a_task_that_exits_fails_its_message_and_nothing_else(
 
     consumer.handler((lambda message: work(message)) if wrapped else work)
     with running(consumer):
-        until(lambda: len(seen) == 5 and depth(channel, "leash.dead.q") == 1, 30, f"{seen}")
+        until(lambda: len(seen) == 5 and depth(channel, "leash.dead.q") == 1, what=f"{seen}")

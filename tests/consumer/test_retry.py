@@ -172,12 +172,12 @@ def test_a_blocked_broker_holds_up_only_what_failed(channel: Channel, uri: str, 
         broker.ctl("set_vm_memory_high_watermark", "0.0000001")
         try:
             go.set()
-            until(lambda: len(done) >= 198, 60)
+            until(lambda: len(done) >= 198)
             assert consumer.stats().republishing == 2
             assert tries[1] == 0
         finally:
             broker.ctl("set_vm_memory_high_watermark", "0.4")
-        until(lambda: len(done) == 200, 60)
+        until(lambda: len(done) == 200)
     assert tries[1] == 2
     assert sorted(done) == sorted(str(number).encode() for number in range(200))
 

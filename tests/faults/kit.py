@@ -131,4 +131,4 @@ def add_vhost(cluster: Cluster, name: str) -> None:
             return False
         return True
 
-    until(answered, 120)
+    until(answered)

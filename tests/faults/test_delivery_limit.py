@@ -47,7 +47,9 @@ class Lives:
         with self._errors.open("ab") as errors:
             app = subprocess.Popen(self._command, stderr=errors)
         try:
-            until(lambda: until_(self.begun()[before:]) or app.poll() is not None, 60, str(self.begun()[-3:]))
+            until(
+                lambda: until_(self.begun()[before:]) or app.poll() is not None, what=str(self.begun()[-3:])
+            )
         finally:
             app.send_signal(end)
             app.wait(60)
@@ -195,14 +197,14 @@ def test_30_cut_connections(uri: str, broker: Broker, channel: Channel, dropped:
 
         consumer.start()
         for times in range(TIMES):
-            until(lambda n=times: len(held) > n or done(), 60)  # type: ignore[misc]
+            until(lambda n=times: len(held) > n or done())  # type: ignore[misc]
             if len(held) == times:
                 break
             reconnects = consumer.stats().reconnects
             proxy.cut()
-            until(lambda before=reconnects: consumer.stats().reconnects > before, 60)  # type: ignore[misc]
+            until(lambda before=reconnects: consumer.stats().reconnects > before)  # type: ignore[misc]
             held[-1].set()
-        until(done, 60)
+        until(done)
         consumer.stop()
     assert dropped() == 0
     assert {body for body, _ in parked(channel, "q")} == {b"poison"}
@@ -226,7 +228,7 @@ def test_a_message_may_be_requeued_for_ever(uri: str, channel: Channel, dropped:
             done.set()
 
     with consumer:
-        until(done.is_set, 60, f"{times} times")
+        until(done.is_set, what=f"{times} times")
     assert dropped() == 0
 
 
@@ -257,7 +259,7 @@ def test_headers_that_fill_a_frame_leave_room_for_the_brokers_counts(
             assert message.requeue()
 
     with consumer:
-        until(lambda: len(times) == 10 and all(count > 15 for count in times.values()), 60, str(times))
+        until(lambda: len(times) == 10 and all(count > 15 for count in times.values()), what=str(times))
         assert consumer.stats().reconnects == 0
     assert {
         body for body, count in unflagged.items() if count > 1 and not body.endswith((b" 0", b" 20"))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,10 @@ from leash.consumer.partitioned import PartitionedSession
 from leash.errors import ConfigError, TopologyError
 from leash.partitions import Partitions, gates
 from tests.partitions.helpers import publish, random_keys, weights
+from tests.waiting import until
 
 SLOTS = 24
 KEYS = 100
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
 
 
 class Fleet:
@@ -145,7 +139,7 @@ def test_two_processes_share_the_queues_and_one_takes_over_when_the_other_dies(
         by = [{layout.route(row[1]) for row in rows if row[4] == index} for index in (0, 1)]
         return len(by[0]) == len(by[1]) == 2
 
-    until(shared, 60)
+    until(shared)
     before = fleet.lines()
     first.kill()
     publish(uri, "orders", keys[:100])

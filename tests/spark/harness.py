@@ -16,6 +16,7 @@ from leash.spark.columns import source_schema
 from leash.spark.offsets import Plan
 from leash.spark.settings import source_settings
 from leash.spark.source import QueueStreamReader, SplitPartition
+from tests.waiting import until
 
 Row = dict[str, Any]
 
@@ -152,11 +153,8 @@ def unflagged(rows: Iterable[Row]) -> list[bytes]:
     return [row["value"] for row in rows if not row["redelivered"]]
 
 
-def until(path: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def until_there(path: Path) -> None:
+    until(path.exists)
 
 
 def delete(uri: str, queue: str) -> None:
