@@ -30,8 +30,8 @@ def test_the_source(
         fill(channel, queue, 10)
     names = execute(page, snippets(page)[number], uri, folder=tmp_path, spark=spark)
     try:
-        until(lambda: spark.streams.active[0].lastProgress is not None, 120)
-        until(lambda: all(depth(channel, queue) == 0 for queue in ("gold", "silver", "free")), 120)
+        until(lambda: spark.streams.active[0].lastProgress is not None, 300)
+        until(lambda: all(depth(channel, queue) == 0 for queue in ("gold", "silver", "free")), 300)
         spark.streams.active[0].processAllAvailable()
         assert spark.read.schema(names["orders"].schema).parquet(f"{tmp_path}/data/orders").count() == 30
     finally:
@@ -53,7 +53,7 @@ def test_the_sink(spark: SparkSession, channel: Channel, uri: str, tmp_path: Pat
     alerts = spark.readStream.format("rate").load().selectExpr("value", "'high' as severity")
     execute("spark.md", snippets("spark.md")[2], uri, tmp_path, alerts=alerts)
     try:
-        until(lambda: depth(channel, "all") > 0, 120)
+        until(lambda: depth(channel, "all") > 0, 300)
     finally:
         end(spark)
 
