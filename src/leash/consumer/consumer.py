@@ -45,6 +45,7 @@ class Consumer:
         uri: The broker, `amqp://user:password@host:port/vhost`; several hosts, separated by commas, for a
             cluster.
         queues: Names, or `Queue`s with a quantum, a rate, a tier and so on. Leash does not declare them.
+            Required, unless `partitions` is given. Default: none.
         partitions: The name of partitions (`leash.Partitions`), instead of `queues`. All their queues are
             consumed, each in order, and shared with the other processes that consume them. Default: None.
         workers: How many messages are worked on at once: threads for a plain handler, tasks of one event

@@ -79,15 +79,15 @@ def declare(connection: Connection, wanted: list[Wanted], spare: Container[str] 
 
 def wanted(spec: Queue, kind: str, retry: Retry, on_exhausted: OnExhausted) -> list[Wanted]:
     """The queues for failed messages of a queue of this kind."""
-    found = []
+    queues = []
     if not spec.ordered:
-        found += [Wanted(*_waiting(spec.name, wait)) for wait in retry.waits() if wait]
+        queues += [Wanted(*_waiting(spec.name, wait)) for wait in retry.waits() if wait]
     if on_exhausted == "park":
-        found.append(dead(spec, kind))
-    for queue in found:
+        queues.append(dead(spec, kind))
+    for queue in queues:
         if len(queue.name.encode()) > 255:
             raise ConfigError("queue", spec.name, f"shorter: {queue.name!r} would have more than 255 bytes")
-    return found
+    return queues
 
 
 def dead(spec: Queue, kind: str) -> Wanted:

@@ -74,7 +74,7 @@ def _asked_for(raw: bytes, name: str) -> int:
 
 def _called(function: Callable[[Message], int]) -> Costs:
     def costs(_: Deliveries, raws: list[Raw], __: int) -> Costed:
-        found = []
+        charged = []
         trouble = None
         for raw in raws:
             cost = 1
@@ -84,8 +84,8 @@ def _called(function: Callable[[Message], int]) -> Costs:
                     raise ConfigError("cost", cost, "a whole number for every message")
             except Exception as error:  # the user's function must not end the reader thread
                 cost, trouble = 1, repr(error)
-            found.append(max(1, cost))
-        return Costed(found, trouble)
+            charged.append(max(1, cost))
+        return Costed(charged, trouble)
 
     return costs
 

@@ -53,8 +53,8 @@ class Failures:
                 self.republisher.check()
         wanted = []
         for queue in self._queues:
-            told = engine.traits.get(queue.name)
-            kind = "classic" if told is None else told.kind
+            queue_traits = engine.traits.get(queue.name)
+            kind = "classic" if queue_traits is None else queue_traits.kind
             dead, limbo = copies.dead(queue, kind), copies.limbo(queue, connection.version)
             wanted += copies.wanted(queue, kind, self._retry, self._on_exhausted)
             if kind == "quorum" and not queue.ordered and len(limbo.name.encode()) <= 255:
@@ -165,14 +165,14 @@ class Failures:
         if outcome is Outcome.REQUEUED:
             self._send(message, copies.rescued(message, message.queue))
             return
-        told = self._engine.traits.get(message.queue)
-        exchange = None if told is None else told.arguments.get("x-dead-letter-exchange")
-        if told is None or exchange is None:
+        queue_traits = self._engine.traits.get(message.queue)
+        exchange = None if queue_traits is None else queue_traits.arguments.get("x-dead-letter-exchange")
+        if queue_traits is None or exchange is None:
             self._park(
                 message, Rejected("rejected; no dead-letter exchange of its queue is visible to clients")
             )
             return
-        key = told.arguments.get("x-dead-letter-routing-key", message.routing_key)
+        key = queue_traits.arguments.get("x-dead-letter-routing-key", message.routing_key)
         self._send(message, copies.dead_lettered(message, str(exchange), str(key)))
 
     # --- copies ---

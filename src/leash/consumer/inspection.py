@@ -18,16 +18,16 @@ def inspect(connection: Connection, queues: Iterable[Queue]) -> dict[str, Traits
     """The traits of each queue, None where this user may not ask. NotFound if one is missing."""
     specs = {queue.name: queue for queue in queues}
     with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(specs)))) as pool:
-        found = dict(zip(specs, pool.map(lambda name: traits(connection, name), specs), strict=True))
-    for name, told in found.items():
-        if (error := refused(specs[name], told)) is not None:
+        inspected = dict(zip(specs, pool.map(lambda name: traits(connection, name), specs), strict=True))
+    for name, queue_traits in inspected.items():
+        if (error := refused(specs[name], queue_traits)) is not None:
             raise error
-    return found
+    return inspected
 
 
-def refused(spec: Queue, told: Traits | None) -> ConfigError | None:
+def refused(spec: Queue, queue_traits: Traits | None) -> ConfigError | None:
     """Why a queue cannot be consumed as configured; None: it can, as far as is known."""
-    kind = None if told is None else told.kind
+    kind = None if queue_traits is None else queue_traits.kind
     if kind == "stream":
         what = "a queue: this is a stream, which keeps its messages and would be read from its end only"
         return ConfigError("queues", spec.name, what)

@@ -69,8 +69,8 @@ def plain(name: str) -> str:
 
 def known(management: Management, vhost: str) -> list[str]:
     """The work queues that have a dead queue; only the management plugin can list queues."""
-    found = management.ask("GET", f"/api/queues/{quote(vhost, safe='')}?columns=name")
-    return sorted(plain(str(each["name"])) for each in found if str(each["name"]).startswith(PREFIX))
+    listed = management.ask("GET", f"/api/queues/{quote(vhost, safe='')}?columns=name")
+    return sorted(plain(str(each["name"])) for each in listed if str(each["name"]).startswith(PREFIX))
 
 
 def count(connection: Connection, name: str) -> int:

@@ -69,30 +69,30 @@ class Lanes:
         if is_async(function):
 
             async def asynchronous(message: Message) -> None:
-                found = gates.read(message.raw_properties)
-                if found is None:
+                control = gates.read(message.raw_properties)
+                if control is None:
                     await function(message)
                 else:
-                    await asyncio.to_thread(self._obey, message, found)
+                    await asyncio.to_thread(self._obey, message, control)
 
             return asynchronous
 
         def synchronous(message: Message) -> object:
-            found = gates.read(message.raw_properties)
-            if found is None:
+            control = gates.read(message.raw_properties)
+            if control is None:
                 return function(message)  # may still be awaitable
-            self._obey(message, found)
+            self._obey(message, control)
             return None
 
         return synchronous
 
-    def _obey(self, message: Message, found: gates.Gate | gates.Marker | gates.Probe) -> None:
-        if isinstance(found, gates.Probe) or found.partitions != self._follow.name:
+    def _obey(self, message: Message, control: gates.Gate | gates.Marker | gates.Probe) -> None:
+        if isinstance(control, gates.Probe) or control.partitions != self._follow.name:
             return
-        if isinstance(found, gates.Gate):
-            if not self._follow.is_open(found):
+        if isinstance(control, gates.Gate):
+            if not self._follow.is_open(control):
                 raise Wait(_GATE_WAIT)
-            log.info("event=gate_open queue=%r move=%d", message.queue, found.move)
+            log.info("event=gate_open queue=%r move=%d", message.queue, control.move)
             return
         link = message.link
         engine = self.session.engine
@@ -103,11 +103,11 @@ class Lanes:
         try:
             engine.drain()
             topology.state(link.channel, link.queue)  # an answer means that the broker has the earlier acks
-            self._follow.passed(found.move, message.queue)
+            self._follow.passed(control.move, message.queue)
         except AmqpError as error:
             log.warning("event=pass_failed queue=%r reason=%r", message.queue, str(error))
             raise Wait(_TROUBLE_WAIT) from error
-        log.info("event=marker_passed queue=%r move=%d", message.queue, found.move)
+        log.info("event=marker_passed queue=%r move=%d", message.queue, control.move)
 
     # --- sharing with other processes ---
 
@@ -204,9 +204,9 @@ class PartitionedSession:
         """The statistics of all queues; those of the process are taken from the first session."""
         if not self._lanes:
             raise ConfigError("consumer", self._settings.name, "one that was started")
-        found = [lanes.session.stats() for lanes in self._lanes]
-        queues = {name: stats for each in found for name, stats in each.queues.items()}
-        return replace(found[0], queues=queues)
+        sessions = [lanes.session.stats() for lanes in self._lanes]
+        queues = {name: stats for each in sessions for name, stats in each.queues.items()}
+        return replace(sessions[0], queues=queues)
 
     def _active(self) -> list[str]:
         """The queues of which this process is the active consumer, as far as messages have shown."""

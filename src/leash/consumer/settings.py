@@ -138,13 +138,13 @@ def queues_of(asked: object) -> list[Queue]:
     if isinstance(asked, str | bytes | Mapping):  # iterable, but not as meant
         raise ConfigError("queues", asked, allowed)
     try:
-        found = list(asked)  # type: ignore[call-overload]
+        queues = list(asked)  # type: ignore[call-overload]
     except TypeError:
         raise ConfigError("queues", asked, allowed) from None
-    for queue in found:
+    for queue in queues:
         if not isinstance(queue, str | Queue):
             raise ConfigError("queues", queue, allowed)
-    return [Queue(queue) if isinstance(queue, str) else queue for queue in found]
+    return [Queue(queue) if isinstance(queue, str) else queue for queue in queues]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

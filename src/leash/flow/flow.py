@@ -211,12 +211,12 @@ class Flow:
             self.sidelines.hold(now)
             return []
         waits = self._gap.waits(now)
-        found = grants(self, now, limit, BATCH_TIME if most is None else None, waits)
-        if not found:
+        granted = grants(self, now, limit, BATCH_TIME if most is None else None, waits)
+        if not granted:
             self._gap.begin(now)
             self._dry = limit > 0
             return []
-        out = leave_in_turn(self, now, found, self._gap.served(waits, found, since))
+        out = leave_in_turn(self, now, granted, self._gap.served(waits, granted, since))
         if self.total is not None and out:
             self.total.take(now, sum([len(dispatch.messages) for dispatch in out]))
         return out

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from leash.flow.flow import Flow
 
 
-def leave_in_turn(flow: Flow, now: int, found: list[Grant], since: int | None) -> list[Dispatch]:
+def leave_in_turn(flow: Flow, now: int, granted: list[Grant], since: int | None) -> list[Dispatch]:
     """What to dispatch for these grants; the worker has waited since `since`, if not None."""
     counts: dict[LaneState, list[int]] = {}
-    for lane, count, estimate in found:
+    for lane, count, estimate in granted:
         sums = counts.get(lane)
         if sums is None:
             counts[lane] = [count, estimate]
@@ -33,12 +33,12 @@ def leave_in_turn(flow: Flow, now: int, found: list[Grant], since: int | None) -
     for lane, (count, estimate) in counts.items():
         left[lane] = _leave(flow, now, lane, count, estimate, since)
         since = None
-    if len(found) == 1:
-        lane, count, estimate = found[0]
+    if len(granted) == 1:
+        lane, count, estimate = granted[0]
         return _dispatch(lane, left[lane], count, estimate)
     out: list[Dispatch] = []
     at = dict.fromkeys(left, 0)
-    for lane, count, estimate in found:
+    for lane, count, estimate in granted:
         begin = at[lane]
         at[lane] = begin + count
         out += _dispatch(lane, left[lane][begin : begin + count], count, estimate)

@@ -31,7 +31,7 @@ def grants(flow: Flow, now: int, limit: int, time: int | None, patient: bool = T
         limit = min(limit, 1)
     if flow.cost != "count":
         return _by_cost(flow, now, limit, time, patient)
-    found: list[Grant] = []
+    chosen: list[Grant] = []
     rounds, lanes = flow.rounds, flow.lanes
     while limit > 0:
         ticket = rounds.take(limit, None, patient)
@@ -43,23 +43,23 @@ def grants(flow: Flow, now: int, limit: int, time: int | None, patient: bool = T
         if count > lane.most:
             count = lane.most
         if lane.limited:
-            count = _admit(flow, now, lane, count, not found)
+            count = _admit(flow, now, lane, count, not chosen)
         if count < granted:
             give_back(flow, lane, ticket, count, granted - count)
         if not count:
             break
-        found.append(Grant(lane, count, count))
+        chosen.append(Grant(lane, count, count))
         limit -= count
         if time is not None:
             time -= count * (lane.service or flow.service)
             if time <= 0:
                 break
-    return found
+    return chosen
 
 
 def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) -> list[Grant]:
     """Grants if messages differ in cost: one pick for each message, merged for runs of one lane."""
-    found: list[Grant] = []
+    granted: list[Grant] = []
     ahead: dict[str, int] = {}
 
     def estimate(name: str) -> int:
@@ -75,19 +75,19 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) 
             break
         name, cost = ticket
         lane = flow.lanes[name]
-        if lane.limited and not _admit(flow, now, lane, 1, not found):
+        if lane.limited and not _admit(flow, now, lane, 1, not granted):
             give_back(flow, lane, ticket, 0, 1)
             break
         ahead[name] = ahead.get(name, 0) + 1
         flow.watch.cost(name, cost)
-        if found and found[-1].lane is lane:
-            found[-1] = Grant(lane, found[-1].size + 1, found[-1].estimate + cost)
+        if granted and granted[-1].lane is lane:
+            granted[-1] = Grant(lane, granted[-1].size + 1, granted[-1].estimate + cost)
         else:
-            found.append(Grant(lane, 1, cost))
+            granted.append(Grant(lane, 1, cost))
         limit -= 1
         if time is not None:
             time -= lane.service or flow.service
-    return found
+    return granted
 
 
 def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> int:

@@ -96,9 +96,9 @@ class Follow:
                 continue
             channel.ack(batch.tags[-1], multiple=True)
             for body in batch.bodies:
-                found = layout_store.read_pass(body)
-                if found is not None:
-                    self._passes[found[0]] = None
+                record = layout_store.read_pass(body)
+                if record is not None:
+                    self._passes[record[0]] = None
                     continue
                 with suppress(LeashError):  # a newer Leash's record: ignore it
                     newest = Layout.from_json(json.loads(body), connection.version)

@@ -110,10 +110,10 @@ class Layout:
 
     def shares(self) -> dict[str, float]:
         """The exact share of all keys that each queue gets."""
-        found = dict.fromkeys(self.queues, 0.0)
+        parts = dict.fromkeys(self.queues, 0.0)
         for queue, share in zip(self.places, self.ring.shares().values(), strict=True):
-            found[queue] = found.get(queue, 0.0) + share
-        return found
+            parts[queue] = parts.get(queue, 0.0) + share
+        return parts
 
     # What a change costs
 
@@ -128,16 +128,16 @@ class Layout:
         """The moves of keys between queues, largest share first."""
         if Terms(self.by, self.version).typed != Terms(other.by, other.version).typed or self.by != other.by:
             mine, theirs = self.shares(), other.shares()
-            found = [Move(a, b, x * y) for a, x in mine.items() for b, y in theirs.items()]
+            moved_shares = [Move(a, b, x * y) for a, x in mine.items() for b, y in theirs.items()]
         else:
             names = list(dict.fromkeys([*self.places, *other.places]))
             code = self._codes(names) * len(names) + other._codes(names)
             pairs, counts = np.unique(code, return_counts=True)
-            found = [
+            moved_shares = [
                 Move(names[pair // len(names)], names[pair % len(names)], count / jump.SEEDS)
                 for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True)
             ]
-        moves = [move for move in found if move.source != move.target and move.share]
+        moves = [move for move in moved_shares if move.source != move.target and move.share]
         return sorted(moves, key=lambda move: (-move.share, move.source, move.target))
 
     def _codes(self, names: list[str]) -> NDArray[np.int64]:
@@ -184,26 +184,26 @@ class Layout:
         }
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any], version: tuple[int, ...] | None = None) -> Layout:
+    def from_json(cls, fields: Mapping[str, Any], version: tuple[int, ...] | None = None) -> Layout:
         """The inverse of `to_json`."""
-        if told.get("format") != FORMAT:
-            raise ConfigError("format", told.get("format"), f"{FORMAT}: a newer Leash wrote this layout")
-        taking = told["taking"]
+        if fields.get("format") != FORMAT:
+            raise ConfigError("format", fields.get("format"), f"{FORMAT}: a newer Leash wrote this layout")
+        taking = fields["taking"]
         return cls(
-            name=told["name"],
-            shape=told["shape"],
-            weights=tuple((queue, weight) for queue, weight in told["weights"]),
-            by=told["by"],
-            kind=told["kind"],
-            ordered=told["ordered"],
-            arguments=told["arguments"],
-            owners=tuple(told["names"][owner] for owner in told["owners"]),
-            order=tuple(told["order"]),
-            retired=tuple(told["retired"]),
-            leaving=tuple((queue, weight) for queue, weight in told["leaving"]),
-            ready=told["ready"],
-            moves=told["moves"],
-            left=tuple((queue, move) for queue, move in told["left"]),
+            name=fields["name"],
+            shape=fields["shape"],
+            weights=tuple((queue, weight) for queue, weight in fields["weights"]),
+            by=fields["by"],
+            kind=fields["kind"],
+            ordered=fields["ordered"],
+            arguments=fields["arguments"],
+            owners=tuple(fields["names"][owner] for owner in fields["owners"]),
+            order=tuple(fields["order"]),
+            retired=tuple(fields["retired"]),
+            leaving=tuple((queue, weight) for queue, weight in fields["leaving"]),
+            ready=fields["ready"],
+            moves=fields["moves"],
+            left=tuple((queue, move) for queue, move in fields["left"]),
             taking=None if taking is None else Taking(taking[0], taking[1], tuple(taking[2])),
             version=version,
         )

@@ -227,10 +227,10 @@ def check(uri: str | Uri, name: str, *, state: str | None = None, fix: bool = Fa
     """
     with _alone(uri, name) as (connection, publisher):
         known = layout_store.need(connection, name)
-        found = actual(connection, known) if state is None else stated(known, state)
-        if fix and found != known:
-            layout_store.remember(publisher, found)
-        return known, found
+        actual_layout = actual(connection, known) if state is None else stated(known, state)
+        if fix and actual_layout != known:
+            layout_store.remember(publisher, actual_layout)
+        return known, actual_layout
 
 
 def remind(uri: str | Uri, name: str) -> list[tuple[int, str]]:

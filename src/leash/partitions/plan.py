@@ -109,11 +109,11 @@ def _differences(before: Layout, after: Layout, takeovers: dict[str, tuple[int, 
 
 def _same_kind(before: Layout, asked: Layout) -> None:
     for what in ("shape", "by", "kind", "ordered"):
-        found, wanted = getattr(before, what), getattr(asked, what)
-        if found != wanted:
+        present, wanted = getattr(before, what), getattr(asked, what)
+        if present != wanted:
             argument = "layout" if what == "shape" else what
             raise ConfigError(
-                argument, wanted, f"{found!r}, as {before.name!r} was made; it cannot be changed"
+                argument, wanted, f"{present!r}, as {before.name!r} was made; it cannot be changed"
             )
     if before.shape == "slots" and len(before.order) != len(asked.order):
         raise ConfigError(
@@ -131,14 +131,14 @@ def notes(after: Layout) -> tuple[str, ...]:
     """Advice about restarts."""
     if after.version is not None and after.version >= KEEPS_ITS_RING:
         return ()
-    found = [
+    advice = [
         "a full stop of this broker shuffles the ring, "
         "unless its rabbitmq.conf says default_worker_pool_size = 1"
     ]
     again = after.restarted()
     lost = 0.0 if again == after else after.moved(again)
     if lost:
-        found.append(
+        advice.append(
             f"even then the next restart moves {lost:.1%} of all keys: this ring is not in sorted order"
         )
-    return tuple(found)
+    return tuple(advice)

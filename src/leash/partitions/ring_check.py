@@ -77,16 +77,16 @@ def _listen(channel: Channel, layout: Layout, queue: str, bit: int) -> str:
 def _keys(layout: Layout) -> list[object]:
     """A key for every bucket."""
     buckets = HashRing([(str(n), 1) for n in range(len(layout.order))], layout.by, layout.version)
-    found: dict[int, object] = {}
+    by_bucket: dict[int, object] = {}
     start = 0
-    while len(found) < len(layout.order):
+    while len(by_bucket) < len(layout.order):
         numbers = range(start, start := start + 2000)
         keys: list[object] = list(numbers)
         if layout.by != "property:timestamp":
             keys = [f"probe-{number}" for number in numbers]
         for bucket, key in zip(buckets.indices(keys).tolist(), keys, strict=True):
-            found.setdefault(bucket, key)
-    return [found[bucket] for bucket in range(len(layout.order))]
+            by_bucket.setdefault(bucket, key)
+    return [by_bucket[bucket] for bucket in range(len(layout.order))]
 
 
 def _queue(run: str, bit: int) -> str:
@@ -101,16 +101,16 @@ def _told(run: str, bucket: int) -> Properties:
 def _probe(layout: Layout, run: str, bucket: int, key: object) -> Outgoing:
     """A probe: it expires at once in a queue without a consumer, and Leash's consumers ignore it."""
     kind, _, name = layout.by.partition(":")
-    told = _told(run, bucket)
-    told.expiration = "0"
+    properties = _told(run, bucket)
+    properties.expiration = "0"
     if kind == "header":
-        told.headers[name] = key  # type: ignore[index,assignment]
+        properties.headers[name] = key  # type: ignore[index,assignment]
     elif kind == "property":
         import datetime
 
         value = datetime.datetime.fromtimestamp(key, datetime.UTC) if isinstance(key, int) else key
-        setattr(told, name, value)
-    return Outgoing(b"", layout.name, str(key) if kind == "routing_key" else "", told, mandatory=True)
+        setattr(properties, name, value)
+    return Outgoing(b"", layout.name, str(key) if kind == "routing_key" else "", properties, mandatory=True)
 
 
 def _collect(channel: Channel, bits: dict[str, int], run: str, codes: list[int]) -> None:
