@@ -62,7 +62,7 @@ def run(client: str, job: Job) -> tuple[float, float]:
             str(job.count),
             *job.queues,
         ]
-        if job.action == "publish":
+        if job.action.startswith("publish"):
             command.append(str(job.size))
     else:
         command = [sys.executable, "-m", "bench.peers", client, job.encode()]

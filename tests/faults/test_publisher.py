@@ -1,4 +1,4 @@
-"""The publisher's promise, with the broker killed: confirmed is there, and only what was resent is repeated."""
+"""The promise with the broker killed: what is confirmed is there, and only what was resent is there twice."""
 
 from __future__ import annotations
 
