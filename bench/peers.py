@@ -34,12 +34,14 @@ class Job:
 
 
 def leash(job: Job) -> None:
-    from leash.amqp import Outgoing, Publisher, connect
+    from leash.amqp import Outgoing, Properties, Publisher, connect
 
     with connect(job.uri) as connection:
         if job.action == "publish":
             with Publisher(connection) as publisher:
-                message = Outgoing(b"x" * job.size, "", job.queues[0])
+                # As the others do: transient, and not mandatory.
+                transient = Properties(delivery_mode=1)
+                message = Outgoing(b"x" * job.size, "", job.queues[0], transient, mandatory=False)
                 publisher.publish(message for _ in range(job.count))
             return
         done = threading.Event()

@@ -31,6 +31,7 @@ log = logging.getLogger("leash.publisher")
 _CHUNK, _CHUNK_BYTES = 512, 1 << 18
 """What is written in one go."""
 _UNSEEN = 1000
+_CROWD = 64
 
 
 class Line:
@@ -53,6 +54,7 @@ class Line:
         self._seek = 1  # the next one that is returned was published from here on
         self._alone = 0  # so many are written one by one
         self._bytes = 0
+        self._crowd = 0  # how many messages were unconfirmed at a time, lately
         self.confirmed = 0
         """How many messages, ever."""
         self.count = 0
@@ -164,6 +166,12 @@ class Line:
             self._backlog.popleft()
         return not self._backlog or bool(self._alone and self._pending)
 
+    def crowded(self) -> bool:
+        """Whether more threads publish one by one than have come by now: a moment later they will have, and
+        one write and one confirm do for all. Under the lock.
+        """
+        return len(self._backlog) + len(self._pending) < self._crowd <= _CROWD
+
     def take(self) -> list[Sent]:
         """The next lot to write; from now on these count as sent."""
         with self.lock:
@@ -226,6 +234,7 @@ class Line:
         with self.lock:
             if epoch != self.epoch:
                 return
+            self._crowd = max(self.count, self._crowd * 7 // 8)
             pop, over = self._pending.pop, []
             for each in range(self._acked + 1, tag + 1) if multiple else (tag,):
                 sent = pop(each, None)

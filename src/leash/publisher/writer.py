@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from pamqp import commands
 
@@ -33,6 +34,7 @@ log = logging.getLogger("leash.publisher")
 RECONNECT = (0.1, 5.0)
 """Seconds from one try to the next, at first and at most."""
 _LOOK = 1.0
+_GATHER = 0.0001  # seconds; see `Line.crowded`
 _FINAL = (AuthenticationError, VirtualHostError, TlsError, ConfigError)
 """What another try does not mend, if there was never a connection."""
 
@@ -139,7 +141,10 @@ class Writer:
                 line.writer_waits = True
                 line.work.wait()
             line.writer_waits = False
-            return not line.closed
+            gather = line.crowded()
+        if gather:
+            time.sleep(_GATHER)
+        return not line.closed
 
     def _troubled(self, error: Exception, backoff: Backoff) -> None:
         line, link = self._line, self._link
