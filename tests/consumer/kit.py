@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from leash import Consumer
-from leash.amqp import Channel, Outgoing, Publisher
+from leash.amqp import Channel, Outgoing, Properties, Publisher
 from leash.amqp.topology import declare_queue, state
+
+TRANSIENT = Properties(delivery_mode=1)
+"""What measures time is not to wait for a disk."""
 
 
 def until(condition: Callable[[], object], seconds: float = 60.0, what: str = "") -> None:
@@ -29,7 +32,7 @@ def fill(channel: Channel, name: str, count: int, *, kind: str = "classic", argu
 def publish(channel: Channel, name: str, bodies: list[bytes]) -> None:
     if bodies:
         with Publisher(channel.connection) as publisher:
-            publisher.publish(Outgoing(body, "", name) for body in bodies)
+            publisher.publish(Outgoing(body, "", name, TRANSIENT) for body in bodies)
 
 
 def depth(channel: Channel, name: str) -> int:
