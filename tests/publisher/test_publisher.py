@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -121,6 +124,48 @@ def test_a_generator_that_fails_is_told_what_was_sent(publisher: Publisher, chan
     assert caught.value.__notes__ == ["256 messages had been sent before"]
     publisher.flush()
     assert depth(channel, "q") == 256
+
+
+@pytest.mark.parametrize("wrong", ["abc", b"abc", {"a": 1}])
+def test_one_body_is_not_many(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="iterable, of bodies"):
+        Publisher("amqp://nowhere.invalid").publish_many(wrong, "q")
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(TypeError, match="exchnage: there is no such option"):
+        Publisher("amqp://nowhere.invalid").publish(b"", exchnage="e")  # type: ignore[call-arg]
+
+
+def test_a_silent_broker_is_waited_for_once(uri: str, channel: Channel, broker: Broker) -> None:
+    topology.declare_queue(channel, "q")
+    with Publisher(uri, timeout=1) as publisher:
+        publisher.publish(b"x", "q")
+        broker.pause()
+        try:
+            with pytest.raises(InDoubt, match="sent and not confirmed within 1 s"):
+                publisher.publish(b"x", "q")
+            began = time.monotonic()
+            with pytest.raises(PartlyPublished, match="200 messages failed") as caught:
+                publisher.publish_many([b"x"] * 200, "q")
+            assert time.monotonic() - began < 100  # and not 200 times a second
+            assert caught.value.in_doubt
+        finally:
+            broker.resume()
+        until(lambda: depth(channel, "q") >= 202)  # they were only late
+
+
+@pytest.mark.parametrize(("queue", "says"), [("q", ""), ("nowhere", "event=not_published count=1 reason=")])
+def test_the_end_of_the_process_waits_for_what_was_sent(
+    uri: str, channel: Channel, queue: str, says: str
+) -> None:
+    topology.declare_queue(channel, "q")
+    code = f"from leash import Publisher\nPublisher({uri!r}).send(b'x', {queue!r})"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert says in done.stderr
+    assert bool(says) == bool(done.stderr)
+    assert depth(channel, "q") == (queue == "q")
 
 
 def test_confirms_awaited_later_come_within_the_bound(uri: str, channel: Channel) -> None:

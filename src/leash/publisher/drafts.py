@@ -8,13 +8,15 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from leash import bodies
 from leash.amqp import Outgoing, Properties, encode_properties
 from leash.amqp.properties import short_string
 from leash.errors import ConfigError
-from leash.partitions import Partitions
+
+if TYPE_CHECKING:
+    from leash.partitions import Partitions
 
 Headers = Mapping[str, Any]
 
@@ -57,8 +59,14 @@ class Options(TypedDict, total=False):
     """All others of AMQP's: `leash.amqp.Properties(priority=5)`."""
 
 
+_KNOWN = frozenset(Options.__annotations__)
+
+
 def address(queue: str, options: Options, by: Callable[[str | Partitions], str]) -> Address:
     """Check it; `by` finds out what partitions are made by."""
+    if unknown := options.keys() - _KNOWN:
+        known = ", ".join(sorted(_KNOWN))
+        raise TypeError(f"{', '.join(sorted(unknown))}: there is no such option; there are {known}")
     exchange, routing_key = options.get("exchange", ""), options.get("routing_key", "")
     partitions, key = options.get("partitions"), options.get("key")
     if (partitions is not None) + bool(queue) + bool(exchange) != 1 or (queue and routing_key):

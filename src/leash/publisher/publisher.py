@@ -15,15 +15,13 @@ import os
 import socket
 import threading
 import time
-import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from leash.amqp import connect
 from leash.amqp.uri import Uri, parse
 from leash.errors import ConfigError, NotSent, PartlyPublished
-from leash.partitions import Partitions, layout_store
 from leash.policies.exact import whole
 from leash.publisher.drafts import Address, Drafts, Options, address, name_of
 from leash.publisher.line import Line
@@ -31,6 +29,9 @@ from leash.publisher.sent import Receipt, Sent
 from leash.publisher.tally import Tally
 from leash.publisher.writer import Writer
 from leash.units import nanoseconds
+
+if TYPE_CHECKING:
+    from leash.partitions import Partitions
 
 log = logging.getLogger("leash.publisher")
 
@@ -81,8 +82,8 @@ class Publisher:
         self._name = name
         self._by: dict[str, str] = {}
         self._queues: dict[str, Address] = {}
+        self._used = False
         self._begin()
-        _open.add(self)
 
     def _begin(self) -> None:
         """All that belongs to this process."""
@@ -138,6 +139,8 @@ class Publisher:
         """
         self._refuse_in_own_thread()
         to = self._to(queue, options)
+        if isinstance(messages, str | bytes | bytearray | Mapping):  # one body, most likely
+            raise ConfigError("messages", type(messages).__name__, "a list, or any iterable, of bodies")
         if "message_id" in options:
             raise ConfigError("message_id", options["message_id"], "not for many messages: each has its own")
         tally = Tally(self._line, self._timeout)
@@ -156,6 +159,7 @@ class Publisher:
                 self._put(lot, self._timeout)
                 tally.add(lot)
         except BaseException as error:
+            tally.abandon()
             error.add_note(f"{tally.taken} messages had been sent before")
             raise
         return tally.finish()
@@ -194,6 +198,8 @@ class Publisher:
         return Sent(self._line, *self._drafts.draft(body, to, options))
 
     def _put(self, lot: list[Sent], timeout: float | None) -> None:
+        if not self._used:
+            self._use()
         self._writer.start()
         if not self._line.put(lot, timeout):
             why = self._line.trouble or self._line.blocked() or "the broker confirms too slowly"
@@ -205,6 +211,8 @@ class Publisher:
         """Looked up once, over another connection: an alarm blocks those that publish."""
         name = name_of(partitions)
         if name not in self._by:
+            from leash.partitions import layout_store  # and numpy, which nobody else needs here
+
             with connect(self._uri, name=f"leash partitions {name}") as connection:
                 self._by[name] = layout_store.need(connection, name).by
         return self._by[name]
@@ -215,8 +223,14 @@ class Publisher:
 
     # --- the beginning and the end ---
 
+    def _use(self) -> None:
+        """From now on a fork, or the end of the process, concerns it, even if nobody has a name for it."""
+        self._used = True
+        _open.add(self)
+
     def open(self) -> None:
         """Connect now, and raise what is wrong. Otherwise the first message does."""
+        self._use()
         self._writer.open()
 
     def flush(self, timeout: float | None = None) -> None:
@@ -280,7 +294,7 @@ class Publisher:
         await asyncio.to_thread(self.__exit__, kind, error, tb)
 
 
-_open: weakref.WeakSet[Publisher] = weakref.WeakSet()
+_open: set[Publisher] = set()
 
 
 def _forked() -> None:

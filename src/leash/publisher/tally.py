@@ -32,13 +32,19 @@ class Tally:
             self._failures[self._done] = sent.error
         self._done += 1
 
+    def abandon(self) -> None:
+        """Nobody will ask about those that are left: `flush` and `close` say what goes wrong with them."""
+        for sent in self._left:
+            sent.seen = False
+
     def finish(self) -> int:
         """Slow is not stuck: as long as confirms come, it waits for more."""
         while self._left:
             sent = self._left[0]
             confirmed = self._line.confirmed
             if sent.state != OVER and not sent.wait(self._timeout) and self._line.confirmed == confirmed:
-                self._line.give_up(sent, self._timeout)
+                for each in self._left:
+                    self._line.give_up(each, self._timeout)
             if sent.state == OVER:
                 self._count(self._left.popleft())
         if self._failures:
