@@ -12,10 +12,11 @@ import leash
 SRC = Path(leash.__file__).parent.parent
 
 ROOMS = (
-    ("errors", "units", "backoff", "policies"),
+    ("errors", "units", "backoff", "bodies", "policies"),
     ("amqp", "flow"),
     ("management",),
     ("broker", "partitions"),
+    ("publisher",),
     ("consumer",),
     ("spark", "testing"),
     ("lab",),

@@ -5,6 +5,7 @@
     ├── BrokerError             the private RabbitMQ node could not be started, stopped or asked
     ├── TopologyError           partitions that are missing, are something else, or cannot be changed now
     ├── NeverSettled            why a message was parked from which no handler ever returned
+    ├── Undecodable             why a message was parked whose body is not what its handler asked for
     ├── SparkError              the Spark source
     │   ├── QueueMissing            a queue to read does not exist, or no longer
     │   ├── QueueHeld               another consumer holds the queue
@@ -31,8 +32,11 @@
         │   ├── NotFound                404
         │   ├── ResourceLocked          405
         │   └── PreconditionFailed      406
-        └── PublishError        no confirm arrived
+        └── PublishError        no confirm arrived; `in_doubt`: the message may be there all the same
             ├── PublishBlocked          the broker is under a resource alarm
+            ├── NotSent                 it never left this process
+            ├── InDoubt                 it was sent, and nobody knows whether the broker has it
+            ├── PartlyPublished         some of many messages failed; which and why is in `failures`
             └── Rejected                some messages were not taken; they are in `messages`
                 ├── Nacked                  the broker said so
                 └── Unroutable              mandatory, and no queue for the routing key
@@ -42,7 +46,7 @@ An error never contains a password.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class LeashError(Exception):
@@ -211,12 +215,44 @@ class PublishError(AmqpError):
     """No confirm arrived: for `messages`, if that is known; then all others were taken."""
 
     messages: list[object] | None = None
+    in_doubt: bool = True
+    """Whether the message may be there all the same. False: it is not, and can be published again safely."""
+
+
+class NotSent(PublishError):
+    """It never left this process: not in time, or the publisher was closed."""
+
+    in_doubt = False
+
+
+class InDoubt(PublishError):
+    """It was sent, and no confirm came: it may be there or not."""
+
+
+class PartlyPublished(PublishError):
+    """Some of many messages failed. All others were confirmed."""
+
+    def __init__(self, confirmed: int, failures: Mapping[int, Exception]) -> None:
+        first = next(iter(failures.values()))
+        super().__init__(f"{len(failures)} messages failed, {confirmed} were confirmed; the first: {first}")
+        self.confirmed = confirmed
+        self.failures = dict(failures)
+        """By the place of each message among those that were given."""
+        self.in_doubt = any(getattr(each, "in_doubt", False) for each in failures.values())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class Undecodable(LeashError, ValueError):
+    """A body that is not what a handler asked for: it is parked at once."""
 
 
 class Rejected(PublishError):
     """Some messages were not taken: those in `messages`. All others were."""
 
     messages: list[object]
+    in_doubt = False
 
     def __init__(self, text: str, messages: Sequence[object] = ()) -> None:
         super().__init__(text)

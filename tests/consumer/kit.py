@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from leash import Consumer
-from leash.amqp import Channel, Outgoing, Publisher
+from leash.amqp import Channel, Outgoing, Properties, Publisher
 from leash.amqp.topology import declare_queue, state
 from tests.waiting import until
 
-__all__ = ["depth", "fill", "publish", "running", "until"]
+TRANSIENT = Properties(delivery_mode=1)
+"""What measures time is not to wait for a disk."""
+
+__all__ = ["TRANSIENT", "depth", "fill", "publish", "running", "until"]
 
 
 def fill(channel: Channel, name: str, count: int, *, kind: str = "classic", arguments: object = None) -> None:
@@ -22,7 +25,7 @@ def fill(channel: Channel, name: str, count: int, *, kind: str = "classic", argu
 def publish(channel: Channel, name: str, bodies: list[bytes]) -> None:
     if bodies:
         with Publisher(channel.connection) as publisher:
-            publisher.publish(Outgoing(body, "", name) for body in bodies)
+            publisher.publish(Outgoing(body, "", name, TRANSIENT) for body in bodies)
 
 
 def depth(channel: Channel, name: str) -> int:

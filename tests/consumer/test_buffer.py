@@ -16,7 +16,7 @@ from leash.amqp.topology import declare_queue
 from leash.amqp.wire import Deliveries
 from leash.consumer.arrivals import Arrivals
 from leash.consumer.link import Link
-from tests.consumer.kit import fill, running, until
+from tests.consumer.kit import TRANSIENT, fill, running, until
 
 
 class Held:
@@ -48,7 +48,7 @@ def put(channel: Channel, names: list[str], size: int, count: int, kind: Any = "
     with Publisher(channel.connection) as publisher:
         for name in names:
             declare_queue(channel, name, kind=kind)
-            publisher.publish(Outgoing(body, "", name) for _ in range(count))
+            publisher.publish(Outgoing(body, "", name, TRANSIENT) for _ in range(count))
 
 
 def test_a_hundred_queues_of_large_messages_do_not_fill_the_memory(channel: Channel, uri: str) -> None:

@@ -165,6 +165,11 @@ class Connection:
         """Drop the connection without closing it, as a crash would."""
         self._transport.shutdown()
 
+    def disown(self) -> None:
+        """In a process that was forked: let go of the socket, which is the other process's to use and end."""
+        self.error = ConnectionLost(f"{self.where}: this connection belongs to another process")
+        self._transport.disown()
+
     def write(self, data: bytes, deadline: float | None = None) -> None:
         """Write bytes to the socket. TimeoutError after the deadline, which ends the connection."""
         self.check_open()

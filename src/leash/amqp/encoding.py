@@ -10,7 +10,7 @@ from pamqp import frame as pamqp_frame
 from pamqp.base import Frame as Method
 
 from leash.amqp.decoding import FRAME_MAX
-from leash.amqp.properties import NONE, Properties, encode_properties, short_string
+from leash.amqp.properties import PERSISTENT, Properties, encode_safe, short_string
 from leash.errors import ConfigError
 
 M = TypeVar("M", bound=Method)
@@ -24,13 +24,15 @@ _ADDRESSES = 4096  # how many encoded basic.publish methods are remembered
 
 
 class Outgoing(NamedTuple):
-    """A message to publish."""
+    """A message to publish. It is persistent, unless its properties say `delivery_mode=1` or are bytes, and
+    mandatory: one that finds no queue comes back.
+    """
 
     body: bytes
     exchange: str = ""
     routing_key: str = ""
     properties: Properties | bytes | None = None
-    mandatory: bool = False
+    mandatory: bool = True
 
 
 _pack_frame = struct.Struct(">BHI").pack
@@ -84,9 +86,9 @@ class PublishEncoder:
             if head is None:
                 head = self._method(exchange, routing_key, mandatory)
             if properties is None:
-                props = NONE
+                props = PERSISTENT
             else:
-                props = properties if isinstance(properties, bytes) else encode_properties(properties)
+                props = properties if isinstance(properties, bytes) else encode_safe(properties)
             if len(props) > piece - 12:
                 raise ConfigError(
                     "properties", f"{len(props)} bytes", f"at most {piece - 12} bytes: they go in one frame"

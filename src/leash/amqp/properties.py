@@ -24,6 +24,9 @@ Properties = Basic.Properties
 NONE = b"\x00\x00"
 """The encoding of no properties."""
 
+PERSISTENT = b"\x10\x00\x02"
+"""Nothing but the delivery mode."""
+
 _SHORT, _TABLE, _OCTET, _TIME = range(4)
 _FIELDS = [
     ("content_type", 0x8000, _SHORT),
@@ -191,8 +194,13 @@ def _malformed() -> ProtocolError:
     return ProtocolError("malformed message properties: they are cut off")
 
 
-def encode_properties(properties: Properties | bytes | None) -> bytes:
-    """Flags and values for a content header; bytes are returned as they are."""
+def encode_safe(properties: Properties | bytes | None) -> bytes:
+    """The same, and persistent unless they say otherwise; bytes pass as they are."""
+    return PERSISTENT if properties is None else encode_properties(properties, 2)
+
+
+def encode_properties(properties: Properties | bytes | None, delivery_mode: int | None = None) -> bytes:
+    """Flags and values for a content header, with this delivery mode if there is none; bytes pass as is."""
     if isinstance(properties, bytes):
         return properties
     if properties is None:
@@ -201,6 +209,8 @@ def encode_properties(properties: Properties | bytes | None) -> bytes:
     parts = []
     for name, flag, kind in _FIELDS:
         value = getattr(properties, name)
+        if value is None and name == "delivery_mode":
+            value = delivery_mode
         if value is None or value == "":
             continue
         flags |= flag

@@ -20,7 +20,7 @@ from pamqp import commands
 
 from leash.amqp import wire
 from leash.amqp.connection import Connection
-from leash.amqp.properties import NONE, decode_properties, encode_properties
+from leash.amqp.properties import decode_properties, encode_safe
 from leash.errors import (
     AmqpError,
     ConfigError,
@@ -179,7 +179,7 @@ class Publisher:
         """
         for tag in range(self._seek, self._next):
             ours = self._pending.get(tag)
-            if ours is not None and ours[:3] == came[:3] and _alike(_encoded(ours), properties):
+            if ours is not None and ours[:3] == came[:3] and _alike(encode_safe(ours.properties), properties):
                 self._seek = tag + 1
                 return ours
         self._seek = self._next
@@ -210,7 +210,9 @@ def try_to_publish(connection: Connection, timeout: float) -> None:
     channel = connection.channel()
     channel.call(commands.Tx.Select(), commands.Tx.SelectOk)
     parts: list[bytes] = []
-    wire.PublishEncoder(channel.number, connection.frame_max).encode([wire.Outgoing(b"")], parts)
+    wire.PublishEncoder(channel.number, connection.frame_max).encode(
+        [wire.Outgoing(b"", mandatory=False)], parts
+    )
     channel.write(b"".join(parts))
     channel.ask(commands.Tx.Rollback(), commands.Tx.RollbackOk)(timeout)
 
@@ -225,11 +227,6 @@ def refused(published: Iterable[wire.Outgoing], messages: Iterable[object]) -> l
         each.body for at, each in carried.items() if at not in known and isinstance(each, wire.Outgoing)
     }
     return [id(each) in carried or each.body in bodies for each in ours]
-
-
-def _encoded(message: wire.Outgoing) -> bytes:
-    properties = message.properties or NONE
-    return properties if isinstance(properties, bytes) else encode_properties(properties)
 
 
 def _alike(ours: bytes, came: bytes) -> bool:

@@ -44,6 +44,11 @@ def declare_queue(
     return QueueState(ok.queue, ok.message_count, ok.consumer_count)
 
 
+def declare_default(channel: Channel, name: str) -> None:
+    """A durable queue of the virtual host's default type."""
+    channel.call(_DeclareQueue(0, name, False, True, False, False, False, {}), commands.Queue.DeclareOk)
+
+
 def declare_queues(channel: Channel, wanted: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
     """Declare durable queues, each a name, a kind and arguments, together; the first failure ends it."""
     requests = [_declaration(*queue) for queue in wanted]

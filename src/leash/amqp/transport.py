@@ -78,6 +78,10 @@ class Transport:
         with contextlib.suppress(OSError):  # the peer closed first
             self._socket.shutdown(socket.SHUT_RDWR)
 
+    def disown(self) -> None:
+        """Close this process's copy of the socket, and leave the connection as it is."""
+        self._socket.close()
+
     def close(self) -> None:
         """Only for the reading thread: a polled descriptor must not be reused by another socket."""
         self.shutdown()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 import socket
@@ -10,11 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import FrameType
-from typing import Any, TypeVar, get_args
+from typing import Any, Protocol, get_args, overload
 
 from leash.amqp.uri import Uri, parse
 from leash.consumer.costs import Asked, costs_of
+from leash.consumer.handlers import D, Handlers, Middleware, R
+from leash.consumer.message import Message
 from leash.consumer.partitioned import PartitionedSession
 from leash.consumer.retry import Retry
 from leash.consumer.session import LIVE, Parts, Session
@@ -25,10 +27,21 @@ from leash.errors import ConfigError
 from leash.policies.exact import Number, whole
 from leash.units import nanoseconds
 
-Handler = TypeVar("Handler", bound=Callable[..., Any])
-
 _RETRY = Retry()
 _LOOK = 0.1  # seconds between two checks for signals in `run`
+
+
+class Decorator(Protocol):
+    """What `@consumer.handler("orders")` takes, as `@consumer.handler` does."""
+
+    @overload
+    def __call__(self, function: Callable[[Message], R], /) -> Callable[[Message], R]: ...
+
+    @overload
+    def __call__(self, function: Callable[[D], R], /) -> Callable[[D], R]: ...
+
+    @overload
+    def __call__(self, function: Callable[[D, Message], R], /) -> Callable[[D, Message], R]: ...
 
 
 class Consumer:
@@ -67,6 +80,8 @@ class Consumer:
         drain: Seconds that `stop` waits for handlers to finish. Default: 30.
         consumer_timeout: The broker's `consumer_timeout` in seconds. Handlers that come near it are logged.
             Default: 1800, as in RabbitMQ.
+        middleware: Functions around the handler, the first one outermost: `def log(message, call_next)`
+            calls `call_next(message)`; `async def` if the handlers are. Default: none.
         name: The name in the broker's list of connections. Default: `leash <host>:<pid>`.
     """
 
@@ -87,14 +102,13 @@ class Consumer:
         buffer_bytes: int = BUFFER_BYTES,
         drain: float = 30.0,
         consumer_timeout: float = 1800.0,
+        middleware: Iterable[Middleware] = (),
         name: str = "",
     ) -> None:
         place, specs = parse(uri), queues_of(queues)
         if not specs and partitions is None:
             raise ConfigError("queues", [], "at least one queue")
         count = whole("workers", 1 if workers is None else workers, 1)
-        if retry is not None and not isinstance(retry, Retry):
-            raise ConfigError("retry", retry, "a Retry, or None for one try")
         if on_exhausted not in get_args(OnExhausted):
             raise ConfigError("on_exhausted", on_exhausted, f"one of {', '.join(get_args(OnExhausted))}")
         kind, costs = costs_of(cost)
@@ -106,7 +120,7 @@ class Consumer:
             uri=place,
             queues=specs,
             workers=count,
-            retry=retry or Retry(tries=1),
+            retry=_checked(retry),
             on_exhausted=on_exhausted,
             cost=kind,
             costs=costs,
@@ -129,20 +143,54 @@ class Consumer:
                 raise ConfigError("partitions", partitions, "queues or partitions, not both")
             if rate is not None or guaranteed is not None or cost != "count":
                 raise ConfigError("rate", rate, "no rate, guaranteed or cost with partitions")
-        self._handler: Callable[..., Any] | None = None
-        self._batch: Batch | None = None
+        self._handlers = Handlers(middleware)
         self._session: Session | PartitionedSession | None = None
         self._leaving = threading.Lock()
         self._ended: bool | None = None
 
-    # --- the handler ---
+    # --- the handlers ---
 
-    def handler(self, function: Handler) -> Handler:
-        """Decorates the function that gets each message: `def` runs in threads, `async def` on one loop."""
-        self._set(function, None)
-        return function
+    @overload
+    def handler(self, function: Callable[[Message], R], /) -> Callable[[Message], R]: ...
 
-    def batch_handler(self, size: int, wait: float = 1.0) -> Callable[[Handler], Handler]:
+    @overload
+    def handler(self, function: Callable[[D], R], /) -> Callable[[D], R]: ...
+
+    @overload
+    def handler(self, function: Callable[[D, Message], R], /) -> Callable[[D, Message], R]: ...
+
+    @overload
+    def handler(self, *queues: str, retry: Retry | None = _RETRY) -> Decorator: ...
+
+    def handler(self, *given: Any, retry: Retry | None = _RETRY) -> Any:
+        """Decorates the function that gets each message: `def` runs in threads, `async def` on one loop.
+
+        With names of queues, `@consumer.handler("orders", retry=Retry(tries=3))`, it gets theirs only. Its
+        first argument is the message, or, by its annotation, the decoded body; then a second one may be the
+        message.
+        """
+        if len(given) == 1 and not isinstance(given[0], str):
+            self._handlers.add(given[0])
+            return given[0]
+        if not given or not all(isinstance(each, str) for each in given):
+            raise ConfigError("handler", given, "a function, or names of queues")
+        if self._partitions is not None:
+            raise ConfigError("handler", given, "one for all queues of the partitions: no names")
+        for queue in given:
+            self._known(queue)
+        if retry is not _RETRY:
+            own = dict.fromkeys(given, _checked(retry))
+            self.settings = replace(self.settings, retries={**self.settings.retries, **own})
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            self._handlers.add(function, given)
+            return function
+
+        return decorate
+
+    def batch_handler(
+        self, size: int, wait: float = 1.0
+    ) -> Callable[[Callable[[list[Message]], R]], Callable[[list[Message]], R]]:
         """Decorates a function that gets lists of up to `size` messages, collected for at most `wait`
         seconds.
         """
@@ -150,20 +198,11 @@ class Consumer:
             raise ConfigError("batch_handler", size, "not with partitions: their messages come one at a time")
         batch = Batch(whole("size", size, 1, 65535), nanoseconds("wait", wait))
 
-        def decorate(function: Handler) -> Handler:
-            self._set(function, batch)
+        def decorate(function: Callable[[list[Message]], R]) -> Callable[[list[Message]], R]:
+            self._handlers.add_batch(function, batch)
             return function
 
         return decorate
-
-    def _set(self, function: Callable[..., Any], batch: Batch | None) -> None:
-        if not callable(function):
-            raise ConfigError("handler", function, "a function of one argument")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError("handler", function, "a function that does not yield: nothing would run it")
-        if self._handler is not None:
-            raise ConfigError("handler", function, "one handler per consumer, and there is one already")
-        self._handler, self._batch = function, batch
 
     # --- running ---
 
@@ -202,16 +241,13 @@ class Consumer:
         `parts` is for `leash.testing`, which replaces them.
         """
         with self._leaving:  # a concurrent `stop` waits until there is something to stop
-            if self._handler is None:
-                raise ConfigError("handler", None, "a function: decorate it with @consumer.handler")
+            handler = self._handlers.together(each.name for each in self.settings.queues)
             if self._session is not None:
                 raise ConfigError("start", "again", "a consumer that was not started before")
             if self._partitions is None:
-                self._session = Session(self.settings, self._handler, self._batch, parts)
+                self._session = Session(self.settings, handler, self._handlers.batch, parts)
             else:
-                self._session = PartitionedSession(
-                    self.settings, self._handler, self._partitions, self._workers
-                )
+                self._session = PartitionedSession(self.settings, handler, self._partitions, self._workers)
             try:
                 self._session.start()
             except BaseException:
@@ -292,6 +328,12 @@ class Consumer:
         if queue not in names:
             raise ConfigError("queue", queue, f"one of {', '.join(map(repr, names))}")
         return queue
+
+
+def _checked(retry: Retry | None) -> Retry:
+    if retry is not None and not isinstance(retry, Retry):
+        raise ConfigError("retry", retry, "a Retry, or None for one try")
+    return retry or Retry(tries=1)
 
 
 def _install(on_signal: Callable[[int, FrameType | None], None]) -> list[tuple[int, Any]]:

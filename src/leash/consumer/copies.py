@@ -169,7 +169,8 @@ def rescued(message: Message, target: str) -> Outgoing:
 def dead_lettered(message: Message, exchange: str, key: str) -> Outgoing:
     """The copy for a queue's own dead-letter exchange, which may have no queue for it, as usual."""
     headers = {**dict.fromkeys(_address(message)), RESCUED: None}
-    return Outgoing(message.body, exchange, key, _properties(message.raw_properties, headers))
+    properties = _properties(message.raw_properties, headers)
+    return Outgoing(message.body, exchange, key, properties, mandatory=False)
 
 
 def parked(message: Message, error: BaseException) -> Outgoing:

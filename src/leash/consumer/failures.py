@@ -12,6 +12,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from zlib import crc32
 
 from leash.amqp import Connection, Outgoing
 from leash.amqp.rescue import limbo_queue
@@ -35,10 +37,16 @@ class Failures:
     republisher: Republisher
     """Publishes the copies. Set after construction, since it needs this object."""
 
-    def __init__(self, engine: Engine, queues: list[Queue], retry: Retry, on_exhausted: OnExhausted) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        queues: list[Queue],
+        retry_of: Callable[[str], Retry],
+        on_exhausted: OnExhausted,
+    ) -> None:
         self._engine = engine
         self._queues = queues
-        self._retry = retry
+        self._retry_of = retry_of
         self._on_exhausted = on_exhausted
         self._extra: set[str] = set()  # queues for copies that not every consumer needs
 
@@ -49,14 +57,14 @@ class Failures:
         engine = self._engine
         if not engine.traits:
             engine.traits = inspect(connection, self._queues)
-            if any(copies.wanted(queue, "", self._retry, self._on_exhausted) for queue in self._queues):
+            if any(self._wanted(queue, "") for queue in self._queues):
                 self.republisher.check()
         wanted = []
         for queue in self._queues:
             queue_traits = engine.traits.get(queue.name)
             kind = "classic" if queue_traits is None else queue_traits.kind
             dead, limbo = copies.dead(queue, kind), copies.limbo(queue, connection.version)
-            wanted += copies.wanted(queue, kind, self._retry, self._on_exhausted)
+            wanted += self._wanted(queue, kind)
             if kind == "quorum" and not queue.ordered and len(limbo.name.encode()) <= 255:
                 wanted.append(limbo)
             if dead.name in self._extra and dead not in wanted:
@@ -66,6 +74,9 @@ class Failures:
         for each in wanted:
             if engine.limbo is not None and each.name in limbos and each.name not in missing:
                 engine.limbo.made(limbos[each.name])
+
+    def _wanted(self, queue: Queue, kind: str) -> list[copies.Wanted]:
+        return copies.wanted(queue, kind, self._retry_of(queue.name), self._on_exhausted)
 
     # --- a handler raised ---
 
@@ -85,9 +96,11 @@ class Failures:
     def fail(self, message: Message, error: BaseException) -> None:
         """Record one more failure of a claimed message."""
         engine, queue, failures = self._engine, message.queue, message.tries + 1
-        wait = self._retry.wait(failures)
+        retry = self._retry_of(queue)
+        # A draw that is the same in every rehearsal, and another one for the next message.
+        wait = retry.wait(failures, crc32(b"%d %d" % (message.tag, failures))) if retry.wants(error) else None
         log.warning(
-            "event=handler_failed queue=%r tries=%d of=%d error=%r", queue, failures, self._retry.tries, error
+            "event=handler_failed queue=%r tries=%d of=%d error=%r", queue, failures, retry.tries, error
         )
         with engine.lock:
             engine.counts[queue]["failed"] += 1

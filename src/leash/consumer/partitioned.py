@@ -19,6 +19,7 @@ from typing import Any
 from leash.amqp import connect, topology
 from leash.consumer.engine import Engine
 from leash.consumer.failures import Failures
+from leash.consumer.handlers import Next, around
 from leash.consumer.message import Message
 from leash.consumer.session import Session
 from leash.consumer.settings import Queue, Settings
@@ -62,29 +63,20 @@ class Lanes:
 
     def __init__(self, settings: Settings, handler: Callable[..., Any], follow: Follow) -> None:
         self._follow = follow
-        self.session = Session(settings, self._wrapped(handler), failures=_Failures)
+        obeying = self._obeying_async if is_async(handler) else self._obeying
+        self.session = Session(settings, around(handler, [obeying]), failures=_Failures)
 
-    def _wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Obey control messages, and leave the others to the user's handler."""
-        if is_async(function):
+    def _obeying(self, message: Message, call_next: Next) -> object:
+        """Middleware: obey control messages, and leave the others to the user's handler."""
+        control = gates.read(message.raw_properties)
+        if control is None:
+            return call_next(message)  # which may be awaitable all the same
+        self._obey(message, control)
+        return None
 
-            async def asynchronous(message: Message) -> None:
-                control = gates.read(message.raw_properties)
-                if control is None:
-                    await function(message)
-                else:
-                    await asyncio.to_thread(self._obey, message, control)
-
-            return asynchronous
-
-        def synchronous(message: Message) -> object:
-            control = gates.read(message.raw_properties)
-            if control is None:
-                return function(message)  # may still be awaitable
-            self._obey(message, control)
-            return None
-
-        return synchronous
+    async def _obeying_async(self, message: Message, call_next: Next) -> None:
+        control = gates.read(message.raw_properties)
+        await (call_next(message) if control is None else asyncio.to_thread(self._obey, message, control))
 
     def _obey(self, message: Message, control: gates.Gate | gates.Marker | gates.Probe) -> None:
         if isinstance(control, gates.Probe) or control.partitions != self._follow.name:

@@ -21,7 +21,7 @@ from leash.amqp.uri import Uri
 from leash.backoff import Backoff
 from leash.consumer.engine import Engine
 from leash.consumer.failover import Host, Lookout, Question
-from leash.consumer.inspection import refused
+from leash.consumer.inspection import look, refused
 from leash.consumer.link import Link
 from leash.consumer.outbox import Outbox
 from leash.consumer.probes import Looks
@@ -240,7 +240,7 @@ class Connector:
         name = spec.name
         if name in self._stale:
             try:
-                told = traits(self._connection, name)
+                told = look(self._connection, spec)
                 if (why := refused(spec, told)) is not None:
                     raise why
                 self._became(name, told)

@@ -72,7 +72,7 @@ class Session:
         uri, name, queues = settings.uri, settings.name, settings.queues
         flow = settings.flow(batch.size * settings.workers if batch else 1)
         self.engine = engine = Engine(flow, settings.costs, settings.deadlines, parts.clock)
-        decides = failures(engine, queues, settings.retry, settings.on_exhausted)
+        decides = failures(engine, queues, settings.retry_of, settings.on_exhausted)
         self._republisher = parts.republisher(uri, name, decides.confirmed, decides.prepare)
         decides.republisher = self._republisher
         self._republisher.barred = decides.barred

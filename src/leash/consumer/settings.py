@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, get_args
 
 from leash.amqp.uri import Uri
@@ -38,7 +38,7 @@ def text(argument: str, value: str, allowed: str, least: int = 1, most: int | No
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue to consume, and its share of the workers. Leash does not declare it.
+    """A queue to consume, and its share of the workers. Leash declares it only if `declare` says so.
 
     Arguments:
         name: The queue's name.
@@ -63,6 +63,8 @@ class Queue:
             asks the broker. Give it if a policy sets it, or if this user lacks the configure permission.
         kind: The type of its dead queue, "classic" or "quorum". "auto" (the default): the queue's own type,
             or classic if that is not known.
+        declare: Create the queue, durable, if it does not exist: "classic", "quorum", or True for the virtual
+            host's default type. An existing one is used as it is. Default: False.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Queue:
     exclusive: bool = False
     delivery_limit: int | None = None
     kind: Literal["auto", "classic", "quorum"] = "auto"
+    declare: bool | Literal["classic", "quorum"] = False
 
     def __post_init__(self) -> None:
         text("name", self.name, "a queue's name, of 1 to 255 bytes", most=255)
@@ -101,6 +104,8 @@ class Queue:
             raise ConfigError("deadline", None, "seconds: dropping loses messages, so it needs a deadline")
         if self.kind not in ("auto", "classic", "quorum"):
             raise ConfigError("kind", self.kind, "auto, classic or quorum")
+        if not isinstance(self.declare, bool) and self.declare not in ("classic", "quorum"):
+            raise ConfigError("declare", self.declare, "True, False, 'classic' or 'quorum'")
         for argument, value in (("ordered", self.ordered), ("exclusive", self.exclusive)):
             if not isinstance(value, bool):
                 raise ConfigError(argument, value, "True or False")
@@ -167,6 +172,11 @@ class Settings:
     """In ns."""
     consumer_timeout: float
     name: str
+    retries: Mapping[str, Retry] = field(default_factory=dict)
+    """Of queues that have their own."""
+
+    def retry_of(self, queue: str) -> Retry:
+        return self.retries.get(queue, self.retry)
 
     def flow(self, batch: int = 1) -> Flow:
         """A Flow with these settings; `batch` is the number of messages in all workers' batches together."""

@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from leash.amqp import Publisher, connect
+from leash.amqp import Properties, Publisher, connect
 from leash.amqp.topology import declare_queue, delete_queue, state
 from leash.amqp.uri import parse
 from leash.amqp.wire import Outgoing
 from leash.errors import LabTimeout
 from leash.management import Management
 from leash.units import SECOND
+
+TRANSIENT = Properties(delivery_mode=1)
+"""What the documents publish."""
 
 
 @contextlib.contextmanager
@@ -68,7 +71,7 @@ def fill(uri: str, queues: Mapping[str, Iterable[Outgoing]]) -> None:
 
 
 def plain(queue: str, count: int) -> Iterator[Outgoing]:
-    return (Outgoing(b"x", "", queue) for _ in range(count))
+    return (Outgoing(b"x", "", queue, TRANSIENT) for _ in range(count))
 
 
 class Server:

@@ -10,7 +10,7 @@ from leash.amqp.wire import Outgoing
 from leash.consumer import Consumer, Message, Queue
 from leash.lab import fair
 from leash.lab.figures import Progress, Run
-from leash.lab.live import Enough, fill, plain
+from leash.lab.live import TRANSIENT, Enough, fill, plain
 from leash.lab.live_seeds import SlotLoop
 from leash.lab.proxy import slow_apart
 from leash.lab.quiet import timed
@@ -93,7 +93,7 @@ def _empty(uri: str) -> None:
 
 
 def _costly(name: str, count: int) -> Iterator[Outgoing]:
-    return (Outgoing(b"x" * fair.cost_of(number), "", name) for number in range(count))
+    return (Outgoing(b"x" * fair.cost_of(number), "", name, TRANSIENT) for number in range(count))
 
 
 def _lanes() -> Iterator[tuple[str, int]]:

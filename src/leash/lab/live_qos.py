@@ -12,7 +12,7 @@ from leash.amqp.wire import Outgoing, PublishEncoder
 from leash.consumer import Consumer, Message
 from leash.lab import qos
 from leash.lab.figures import Progress, Run
-from leash.lab.live import Server, prompt_threads
+from leash.lab.live import TRANSIENT, Server, prompt_threads
 from leash.lab.live_seeds import SharedThreads
 from leash.lab.quiet import timed
 from leash.units import SECOND
@@ -87,7 +87,7 @@ def _produce(uri: str, progress: Progress) -> None:
     with connect(uri, name="lab producer") as connection, connection.channel() as channel:
         encoder = PublishEncoder(channel.number)
         parts: list[bytes] = []
-        encoder.encode([Outgoing(b"", "", QUEUE)], parts)
+        encoder.encode([Outgoing(b"", "", QUEUE, TRANSIENT, mandatory=False)], parts)
         frame = b"".join(parts)
         began = time.monotonic_ns()
         for number in range(qos.SPAN // qos.GAP + 1):

@@ -95,7 +95,8 @@ def _queue(run: str, bit: int) -> str:
 
 def _told(run: str, bucket: int) -> Properties:
     """The properties of a probe: bucket -1 is the last one of its batch in that queue."""
-    return Properties(headers={gates.CONTROL: "probe", "run": run, "bucket": bucket})
+    headers = {gates.CONTROL: "probe", "run": run, "bucket": bucket}
+    return Properties(headers=headers, delivery_mode=1)  # type: ignore[arg-type]
 
 
 def _probe(layout: Layout, run: str, bucket: int, key: object) -> Outgoing:

@@ -242,9 +242,14 @@ class Rehearsal:
             for each in self.handled
             if each.error is not None
             and each.message.outcome in (None, Outcome.REPUBLISHED)  # not settled by hand before it failed
-            and self.consumer.settings.retry.wait(each.message.tries + 1) is not None
+            and self._tried_again(each)
             and queue in (None, each.queue)
         ]
+
+    def _tried_again(self, each: Handled) -> bool:
+        assert each.error is not None
+        retry = self.consumer.settings.retry_of(each.queue)
+        return retry.wants(each.error) and retry.wait(each.message.tries + 1) is not None
 
     def shares(self, since: float = 0.0) -> dict[str, float]:
         """Each queue's share of the handled messages."""
