@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +18,23 @@ import pytest
 import typer.main
 from prometheus_client import CollectorRegistry
 
-from leash import Consumer
+from leash import Consumer, Message
 from leash.amqp import Channel
+from leash.amqp.topology import declare_queue
 from leash.cli.main import app
 from leash.lab import whatif
 from leash.spark import pipeline
-from tests.consumer.kit import fill, until
+from tests.consumer.kit import depth, fill, publish, running, until
 from tests.examples_in_docs import PAGES, execute, snippets
 
 TESTED = {
-    "README.md": 3,
-    "consumer.md": 1,
+    "README.md": 4,
+    "consumer.md": 3,
     "getting-started.md": 4,
     "lab.md": 2,
     "operations.md": 1,
     "partitions.md": 2,
+    "publishing.md": 1,
     "spark.md": 5,
     "testing.md": 1,
 }
@@ -77,8 +81,45 @@ def test_the_consumer(page: str, channel: Channel, uri: str, capsys: pytest.Capt
     assert capsys.readouterr().out.count("gold b'") == 20
 
 
+@dataclass
+class Order:
+    number: int
+
+
+def test_a_handler_of_one_queue_with_a_decoded_body(channel: Channel, uri: str) -> None:
+    declare_queue(channel, "orders")
+    publish(channel, "orders", [b'{"number": 13}', b"no order"])
+    consumer = Consumer(uri, ["orders"])
+    execute("consumer.md", snippets("consumer.md")[1], uri, consumer=consumer, Order=Order, Message=Message)
+    with running(consumer):
+        until(lambda: consumer.stats().queues["orders"].handled == 1)
+        until(lambda: depth(channel, "leash.dead.orders") == 1)
+
+
+def test_middleware(channel: Channel, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(channel, "orders", 1)
+    consumer = execute("consumer.md", snippets("consumer.md")[2], uri, Consumer=Consumer, time=time)[
+        "consumer"
+    ]
+    consumer.handler(lambda _: None)
+    with running(consumer):
+        until(lambda: consumer.stats().queues["orders"].handled == 1)
+    assert capsys.readouterr().out.startswith("orders ")
+
+
+@pytest.mark.parametrize(
+    ("page", "number", "queue"), [("README.md", 1, "gold"), ("publishing.md", 0, "orders")]
+)
+def test_the_publisher(page: str, number: int, queue: str, channel: Channel, uri: str) -> None:
+    declare_queue(channel, queue)
+    execute(page, snippets(page)[number], uri)
+    got = channel.get(queue)
+    assert got is not None
+    assert got.body == b'{"order":13}'
+
+
 def test_partitions_from_the_readme(channel: Channel, uri: str) -> None:
-    consumer: Consumer = execute("README.md", snippets("README.md")[2], uri)["consumer"]
+    consumer: Consumer = execute("README.md", snippets("README.md")[3], uri)["consumer"]
     consumer.handler(lambda _: None)
     consumer.start()
     assert consumer.stop()

@@ -252,7 +252,7 @@ def test_a_consumer_that_is_about_to_start_has_no_numbers_yet() -> None:
     [
         ({"queues": ["a"], "partitions": "orders"}, "queues or partitions, not both"),
         ({}, "at least one queue"),
-        ({"partitions": "orders", "rate": 5}, "not with partitions"),
+        ({"partitions": "orders", "rate": 5}, "no rate, guaranteed or cost with partitions"),
     ],
 )
 def test_what_a_partitioned_consumer_cannot_do_is_said_in_one_sentence(

@@ -22,7 +22,7 @@ def end(spark: SparkSession) -> None:
         query.stop()
 
 
-@pytest.mark.parametrize(("page", "number"), [("README.md", 1), ("spark.md", 0)])
+@pytest.mark.parametrize(("page", "number"), [("README.md", 2), ("spark.md", 0)])
 def test_the_source(
     page: str, number: int, spark: SparkSession, channel: Channel, uri: str, tmp_path: Path
 ) -> None:
