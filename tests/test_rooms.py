@@ -12,7 +12,7 @@ SRC = Path(leash.__file__).parent.parent
 
 ROOMS = (
     ("errors", "units", "backoff", "policies"),
-    ("amqp", "flow"),
+    ("amqp", "streams", "flow"),
     ("management",),
     ("broker", "partitions"),
     ("consumer",),
