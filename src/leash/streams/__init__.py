@@ -21,7 +21,7 @@ from leash.streams.commands import (
 from leash.streams.connect import connect
 from leash.streams.connection import Connection
 from leash.streams.locate import open_leader, open_member
-from leash.streams.offsets import Bounds, Start, first_and_end, first_kept, offset_of
+from leash.streams.offsets import Bounds, Start, chunk_at, first_and_end, first_kept, offset_of
 from leash.streams.publishing import Publisher
 from leash.streams.reader import Reader
 from leash.streams.routing import partition_of
@@ -38,6 +38,7 @@ __all__ = [
     "Reader",
     "Start",
     "Subscription",
+    "chunk_at",
     "connect",
     "create_stream",
     "create_super_stream",

@@ -64,6 +64,12 @@ def first_and_end(connection: Connection, stream: str) -> Bounds:
     return Bounds(first.first, max(first.end, last.end), last)
 
 
+def chunk_at(connection: Connection, stream: str, place: Offset | int) -> Chunk | None:
+    """The chunk that reading from there would begin with, or None if that is still to come. Does not wait."""
+    (chunk,) = _peek(connection, stream, wire.at_offset(place) if isinstance(place, int) else place)
+    return chunk
+
+
 def first_kept(connection: Connection, stream: str) -> int:
     """The first offset that retention has left: below it, all is gone. 0 for an empty stream.
 

@@ -30,7 +30,7 @@ from leash.streams import wire
 from leash.streams.chunks import DEFAULT_COLUMNS, Chunk, schema, to_arrow
 from leash.streams.connection import Connection
 from leash.streams.locate import open_member
-from leash.streams.offsets import Bounds, Start, first_and_end, first_kept, offset_of
+from leash.streams.offsets import Bounds, Start, chunk_at, first_and_end, first_kept, offset_of
 from leash.streams.subscription import Subscription, filter_properties
 from leash.streams.uri import parse
 
@@ -154,6 +154,10 @@ class Reader:
     def bounds(self) -> Bounds:
         """What the stream has to read now."""
         return self._with_patience(lambda connection: first_and_end(connection, self.stream))
+
+    def chunk_at(self, offset: int) -> Chunk | None:
+        """The chunk at an offset, or the first after it; None if that is still to come."""
+        return self._with_patience(lambda connection: chunk_at(connection, self.stream, offset))
 
     # --- batches ---
 
