@@ -12,6 +12,7 @@
     │   ├── OffsetError             offsets that do not follow each other, or of another version
     │   ├── StagingMismatch         checkpoint and staging folder do not belong together
     │   ├── StagingError            staged data that is missing, damaged, or cannot be written
+    │   ├── RowsChanged             a retried batch with other rows than a stream has of it
     │   └── Fenced                  an attempt that came too late, or looks at another folder
     ├── LabTimeout              a live run of the lab did not end
     ├── Unfinished              a rehearsal had still work to do
@@ -116,6 +117,10 @@ class StagingMismatch(SparkError):
 
 class StagingError(SparkError):
     """Staged data that is missing, damaged, or from another version."""
+
+
+class RowsChanged(SparkError):
+    """A retried batch brings other rows than the stream has of it, or comes too late."""
 
 
 class Fenced(SparkError):

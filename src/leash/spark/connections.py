@@ -21,9 +21,9 @@ _open: dict[tuple[int, str, str], Connection] = {}
 T = TypeVar("T")
 
 
-def uri_of(broker: Broker) -> Uri:
-    """The URL with what the other options say instead."""
-    uri = parse(broker.url)
+def uri_of(broker: Broker, uri: Uri | None = None) -> Uri:
+    """The URL, as AMQP has it unless it is given parsed, with what the other options say instead."""
+    uri = uri or parse(broker.url)
     told: dict[str, Any] = {
         "username": broker.username,
         "password": broker.password,

@@ -24,7 +24,7 @@ _SHORT = 5.0  # seconds for a confirm
 def refuse_stream(option: str, queue: str, found: Traits | None) -> None:
     """Reading does not use a stream up, so there is nothing to take from it, and nothing to give back."""
     if found is not None and found.kind == "stream":
-        raise ConfigError(option, queue, "is a stream: only classic and quorum queues can be read")
+        raise ConfigError(option, queue, "is a stream: read it by the option stream")
 
 
 class Guard:
