@@ -125,6 +125,8 @@ def contents(url: str, stream: str) -> list[bytes]:
     """All that a stream has now."""
     with connect(url) as link:
         end = first_and_end(link, stream).end
+    if not end:
+        return []
     with Reader(url, stream, end=end) as reader:
         return [value for batch in reader for value in batch.column("value").to_pylist()]
 
