@@ -18,7 +18,7 @@ from leash.streams.commands import (
     store_offset,
     stream_stats,
 )
-from leash.streams.connect import connect
+from leash.streams.connecting import connect
 from leash.streams.connection import Connection
 from leash.streams.locate import open_leader, open_member
 from leash.streams.offsets import Bounds, Start, first_and_end, first_kept, offset_of

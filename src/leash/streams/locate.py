@@ -15,7 +15,7 @@ from leash.backoff import Backoff
 from leash.errors import ConnectError, StreamUnavailable
 from leash.streams import codes
 from leash.streams.commands import metadata
-from leash.streams.connect import connect
+from leash.streams.connecting import connect
 from leash.streams.connection import Connection
 from leash.streams.uri import parse
 from leash.streams.wire import Member, Placement
