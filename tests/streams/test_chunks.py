@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from leash.streams.encoding import Sub
 from tests.streams.kit import DATA, VALUE, chunk, chunk_of, data, simple
 
 
-def values(chunks: list[Chunk], **options: int) -> list[bytes]:
+def values(chunks: list[Chunk], **options: Any) -> list[bytes]:
     found: list[bytes] = to_arrow(chunks, "s", **options).column("value").to_pylist()
     return found
 

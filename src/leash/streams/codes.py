@@ -15,6 +15,7 @@ OK = 1
 MISSING = 2
 EXISTS = 5
 UNAVAILABLE = 6
+PRECONDITION = 17
 NO_OFFSET = 19
 
 _CODES: dict[int, tuple[type[StreamError], str]] = {

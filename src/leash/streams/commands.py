@@ -16,7 +16,7 @@ def metadata(connection: Connection, *streams: str) -> dict[str, Placement]:
 
 
 def create_stream(connection: Connection, stream: str, arguments: Mapping[str, str] | None = None) -> bool:
-    """Create a stream; False if it exists already, whatever its arguments are.
+    """Create a stream; False if there is one already with these arguments, StreamExists if with others.
 
     Arguments: `max-length-bytes`, `max-age` ("7D"), `stream-max-segment-size-bytes`, `initial-cluster-size`,
     `queue-leader-locator`, `stream-filter-size-bytes`.
@@ -25,6 +25,8 @@ def create_stream(connection: Connection, stream: str, arguments: Mapping[str, s
         raise ConfigError("stream", stream, "a name")
     fields = connection.answer_to(Key.CREATE, wire.text(stream) + wire.pairs(arguments or {}))
     code = fields.number(2)
+    if code == codes.PRECONDITION and metadata(connection, stream)[stream].code != codes.MISSING:
+        raise codes.error(codes.EXISTS, stream)
     if code not in (codes.OK, codes.EXISTS):
         raise codes.error(code, stream)
     return code == codes.OK

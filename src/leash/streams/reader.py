@@ -125,7 +125,7 @@ class Reader:
     @property
     def done(self) -> bool:
         """Whether all up to `end` was returned."""
-        return self._end is not None and self.next is not None and self.next >= self._end
+        return self._end is not None and (self.next or 0) >= self._end
 
     def close(self) -> None:
         """Leave the broker."""
@@ -164,7 +164,7 @@ class Reader:
         batch = to_arrow(chunks, self.stream, start=start, end=end, columns=self._columns)
         if chunks:
             self._anchor = chunks[-1]
-            self.next = max(self.next or 0, chunks[-1].end)
+            self.next = max(self.next or 0, min(chunks[-1].end, chunks[-1].end if end is None else end))
             self._exact = True
         return batch
 
