@@ -46,7 +46,7 @@ def rstream_read(job: dict[str, Any]) -> None:
         )
         seen = 0
 
-        async def on_message(message: Any, _: Any) -> None:
+        async def on_message(_message: Any, _context: Any) -> None:
             nonlocal seen
             seen += 1
             if seen == job["count"]:
@@ -66,23 +66,19 @@ def rstream_read(job: dict[str, Any]) -> None:
 
 
 def amqp_read(job: dict[str, Any]) -> None:
-    from leash.amqp import Deliveries
-
-    done = [0]
+    seen = unacked = 0
     with connect_amqp(job["amqp"]) as connection:
         channel = connection.channel()
-        changed = connection.changed
-
-        def on_deliveries(deliveries: Deliveries) -> None:
-            with changed:
-                done[0] += len(deliveries)
-                changed.notify_all()
-            channel.ack(deliveries.tags[-1], multiple=True)
-
         channel.qos(10_000)
-        channel.consume(job["stream"], on_deliveries, arguments={"x-stream-offset": "first"})
-        with changed:
-            changed.wait_for(lambda: done[0] >= job["count"], 120)
+        channel.consume(job["stream"], arguments={"x-stream-offset": "first"})
+        while seen < job["count"]:
+            batch = channel.deliveries(60)
+            assert batch is not None
+            seen += len(batch)
+            unacked += len(batch)
+            if unacked >= 5000:
+                channel.ack(batch.tags[-1], multiple=True)
+                unacked = 0
 
 
 def leash_write(job: dict[str, Any]) -> None:

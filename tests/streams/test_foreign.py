@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from leash.amqp import Outgoing, Properties, Publisher, connect, topology
+from leash.amqp import Outgoing, Properties, Publisher, connect, decode_properties
 from leash.amqp.uri import parse
 from leash.streams import Connection, Reader, decode, first_and_end
 from tests.streams.kit import everything
@@ -95,4 +95,12 @@ def test_read_by_amqp_0_9_1(uri: str, stream_uri: str, streams: Connection, stre
     with StreamPublisher(stream_uri, stream) as publisher:
         publisher.publish([b"hello"], sections=sections({"message_id": "m"}, {"k": "v"}))
     with connect(uri) as connection:
-        assert topology.state(connection.channel(), stream).ready == 1
+        channel = connection.channel()
+        channel.qos(10)
+        channel.consume(stream, arguments={"x-stream-offset": "first"})
+        came = channel.deliveries(60)
+        assert came is not None
+        assert list(came.bodies) == [b"hello"]
+        properties = decode_properties(came.properties[0])
+        assert properties.message_id == "m"
+        assert (properties.headers or {})["k"] == "v"
