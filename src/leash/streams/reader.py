@@ -31,7 +31,7 @@ from leash.streams.chunks import DEFAULT_COLUMNS, Chunk, schema, to_arrow
 from leash.streams.connection import Connection
 from leash.streams.locate import open_member
 from leash.streams.offsets import Bounds, Start, first_and_end, first_kept, offset_of
-from leash.streams.subscription import Subscription, filter_properties
+from leash.streams.subscription import WINDOW_BYTES, Subscription, filter_properties
 from leash.streams.uri import parse
 
 log = logging.getLogger("leash.streams")
@@ -70,7 +70,7 @@ class Reader:
         columns: Collection[str] = DEFAULT_COLUMNS,
         filters: Sequence[str] = (),
         unfiltered: bool = False,
-        batch_bytes: int = 8 << 20,
+        batch_bytes: int = 2 << 20,
         linger: float = _LINGER,
         load_balancer: bool = False,
         name: str = "",
@@ -246,7 +246,7 @@ class Reader:
             self.stream,
             offset,
             properties=self._properties,
-            window_bytes=2 * self._batch_bytes,
+            window_bytes=max(WINDOW_BYTES, 2 * self._batch_bytes),
         )
         self._heard = time.monotonic()
         return self._subscription
