@@ -10,7 +10,7 @@ import pytest
 
 from leash.errors import ConfigError
 from leash.streams import partition_of
-from leash.streams.routing import SEED, murmur3
+from leash.streams.super_streams import SEED, murmur3
 
 
 def test_the_java_clients_published_hashes() -> None:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from leash.errors import ChunkError, ConfigError
 from leash.streams import compression
 from leash.streams.arrow import pa, pc
-from leash.streams.bodies import bodies
-from leash.streams.entries import Cut, entry_starts
+from leash.streams.messages import Cut, bodies, entry_starts
 from leash.streams.wire import Frame
 
 COLUMNS = {

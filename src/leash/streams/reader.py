@@ -28,11 +28,10 @@ from leash.errors import (
 )
 from leash.streams import wire
 from leash.streams.chunks import DEFAULT_COLUMNS, Chunk, schema, to_arrow
+from leash.streams.connecting import open_member, parse
 from leash.streams.connection import Connection
-from leash.streams.locate import open_member
 from leash.streams.offsets import Bounds, Start, first_and_end, first_kept, offset_of
 from leash.streams.subscription import WINDOW_BYTES, Subscription, filter_properties
-from leash.streams.uri import parse
 
 log = logging.getLogger("leash.streams")
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from leash.errors import AmqpError, ChunkError, ConfigError, StreamError, StreamUnavailable
-from leash.streams import codes, wire
+from leash.streams import wire
 from leash.streams.chunks import Chunk, read_chunk
 from leash.streams.connection import Connection
 from leash.streams.wire import Fields, Frame, Key, Offset
@@ -206,9 +206,9 @@ class Subscription:
             return
         if chunk is None:  # an answer to credit comes only when it failed
             code = Fields(frame.body).number(2)
-            if code == codes.PRECONDITION and not self._alone:
+            if code == wire.PRECONDITION and not self._alone:
                 return  # it crossed with the news that we are not active any more
-            self._end(StreamUnavailable(self.stream, f"no credit: {codes.meaning(code)}", code))
+            self._end(StreamUnavailable(self.stream, f"no credit: {wire.meaning(code)}", code))
             return
         with self._changed:
             if self.error is None:
@@ -242,7 +242,7 @@ class Subscription:
             offset = self._activated(active) if self._activated is not None else wire.NEXT
             if not active:
                 self._set_active(False)
-            body = correlation.to_bytes(4, "big") + codes.OK.to_bytes(2, "big")
+            body = correlation.to_bytes(4, "big") + wire.OK.to_bytes(2, "big")
             body += (offset if active else wire.NONE).encode()
             self.connection.write(wire.frame(Key.CONSUMER_UPDATE | wire.ANSWER, body))
             if active:
