@@ -18,16 +18,13 @@ from leash.streams.commands import (
     store_offset,
     stream_stats,
 )
-from leash.streams.connect import connect
+from leash.streams.connecting import connect, open_leader, open_member, parse
 from leash.streams.connection import Connection
-from leash.streams.locate import open_leader, open_member
 from leash.streams.offsets import Bounds, Start, chunk_at, first_and_end, first_kept, offset_of
 from leash.streams.publishing import Publisher
 from leash.streams.reader import Reader
-from leash.streams.routing import partition_of
 from leash.streams.subscription import Subscription, filter_properties, single_active
-from leash.streams.super_streams import create_super_stream, delete_super_stream
-from leash.streams.uri import parse
+from leash.streams.super_streams import create_super_stream, delete_super_stream, partition_of
 
 __all__ = [
     "Bounds",

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from leash.errors import ChunkError, ConfigError
 from leash.streams import compression
 from leash.streams.arrow import pa, pc
-from leash.streams.entries import Cut, entry_starts
-from leash.streams.sections import bodies
+from leash.streams.messages import Cut, bodies, entry_starts
 from leash.streams.wire import Frame
 
 COLUMNS = {
@@ -166,6 +165,8 @@ def _unpacked(chunk: Chunk, stream: str) -> bytes:
                 parts.append(data[at : at + length])
                 at += length
                 records += 1
+        if at != len(data):
+            raise ValueError(f"its data end {'within' if at > len(data) else 'after'} the last entry")
     except (ValueError, IndexError, struct.error) as error:
         raise ChunkError(stream, chunk.first, str(error)) from error
     if records != chunk.records:

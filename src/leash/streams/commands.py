@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leash.errors import ConfigError
-from leash.streams import codes, wire
+from leash.streams import wire
 from leash.streams.connection import Connection
 from leash.streams.wire import Key, Placement
 
@@ -16,7 +16,7 @@ def metadata(connection: Connection, *streams: str) -> dict[str, Placement]:
 
 
 def create_stream(connection: Connection, stream: str, arguments: Mapping[str, str] | None = None) -> bool:
-    """Create a stream; False if it exists already, whatever its arguments are.
+    """Create a stream; False if there is one already with these arguments, StreamExists if with others.
 
     Arguments: `max-length-bytes`, `max-age` ("7D"), `stream-max-segment-size-bytes`, `initial-cluster-size`,
     `queue-leader-locator`, `stream-filter-size-bytes`.
@@ -25,17 +25,19 @@ def create_stream(connection: Connection, stream: str, arguments: Mapping[str, s
         raise ConfigError("stream", stream, "a name")
     fields = connection.answer_to(Key.CREATE, wire.text(stream) + wire.pairs(arguments or {}))
     code = fields.number(2)
-    if code not in (codes.OK, codes.EXISTS):
-        raise codes.error(code, stream)
-    return code == codes.OK
+    if code == wire.PRECONDITION and metadata(connection, stream)[stream].code != wire.MISSING:
+        raise wire.error(wire.EXISTS, stream)
+    if code not in (wire.OK, wire.EXISTS):
+        raise wire.error(code, stream)
+    return code == wire.OK
 
 
 def delete_stream(connection: Connection, stream: str) -> bool:
     """Delete a stream and all that is in it; False if there is none."""
     code = connection.answer_to(Key.DELETE, wire.text(stream)).number(2)
-    if code not in (codes.OK, codes.MISSING):
-        raise codes.error(code, stream)
-    return code == codes.OK
+    if code not in (wire.OK, wire.MISSING):
+        raise wire.error(code, stream)
+    return code == wire.OK
 
 
 def partitions(connection: Connection, super_stream: str) -> list[str]:
@@ -61,10 +63,10 @@ def query_offset(connection: Connection, reference: str, stream: str) -> int | N
     """The offset that was stored under a name; None if none was."""
     fields = connection.answer_to(Key.QUERY_OFFSET, wire.reference(reference) + wire.text(stream))
     code = fields.number(2)
-    if code == codes.NO_OFFSET:
+    if code == wire.NO_OFFSET:
         return None
-    if code != codes.OK:
-        raise codes.error(code, stream)
+    if code != wire.OK:
+        raise wire.error(code, stream)
     return fields.number(8)
 
 

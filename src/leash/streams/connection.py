@@ -24,7 +24,7 @@ from leash.errors import (
     ReplyTimeout,
     StreamUnsupported,
 )
-from leash.streams import codes, wire
+from leash.streams import wire
 from leash.streams.handshake import Handshake, version
 from leash.streams.wire import Fields, Frame, Key
 
@@ -110,8 +110,8 @@ class Connection:
         """
         fields = self.answer_to(key, body, timeout=timeout)
         code = fields.number(2)
-        if code != codes.OK:
-            raise codes.error(code, stream)
+        if code != wire.OK:
+            raise wire.error(code, stream)
         return fields
 
     def answer_to(self, key: Key, body: bytes = b"", *, timeout: float = REPLY_TIMEOUT) -> Fields:
@@ -218,7 +218,7 @@ class Connection:
         again, self._closing = self._closing, True
         if not again and not self.closed:
             with contextlib.suppress(AmqpError):  # it ends either way
-                self.answer_to(Key.CLOSE, codes.OK.to_bytes(2, "big") + wire.text("bye"), timeout=timeout)
+                self.answer_to(Key.CLOSE, wire.OK.to_bytes(2, "big") + wire.text("bye"), timeout=timeout)
         self._transport.shutdown()
         if threading.current_thread() is not self._reader:
             self._reader.join(timeout)
@@ -309,6 +309,6 @@ class Connection:
 
     def _on_close(self, fields: Fields) -> None:
         correlation, code = fields.number(4), fields.number(2)
-        body = correlation.to_bytes(4, "big") + codes.OK.to_bytes(2, "big")
+        body = correlation.to_bytes(4, "big") + wire.OK.to_bytes(2, "big")
         self._transport.try_write(wire.frame(Key.CLOSE | wire.ANSWER, body))
         raise ConnectionLost(f"{self.where}: the broker closed: {fields.text()} ({code})")

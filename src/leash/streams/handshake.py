@@ -21,7 +21,7 @@ from leash.errors import (
     TlsRequired,
     VirtualHostError,
 )
-from leash.streams import codes, wire
+from leash.streams import wire
 from leash.streams.wire import Fields, Key, Member
 
 FRAME_MAX = 1 << 20
@@ -105,7 +105,7 @@ class Handshake:
         fields = Fields(self._expect(key).body)
         fields.number(4)
         code = fields.number(2)
-        if code == codes.OK:
+        if code == wire.OK:
             return fields
         said = f"{self._where}: {key.name.lower()} refused ({code})"
         if key is Key.SASL_AUTHENTICATE and code in _REFUSED:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from leash.errors import ConfigError
-from leash.streams import codes, wire
+from leash.streams import wire
 from leash.streams.chunks import Chunk, read_chunk
 from leash.streams.connection import Connection
 from leash.streams.wire import Frame, Key, Offset
@@ -100,8 +100,8 @@ def _peek(connection: Connection, stream: str, *places: Offset) -> list[Chunk | 
         answers = connection.answers_to(requests)
         for answer in answers[::2]:
             code = answer.number(2)
-            if code != codes.OK:
-                raise codes.error(code, stream)
+            if code != wire.OK:
+                raise wire.error(code, stream)
     finally:
         for number in numbers:
             connection.remove_subscriber(number)

@@ -28,13 +28,12 @@ from leash.errors import (
     TlsError,
     VirtualHostError,
 )
-from leash.streams import codes, wire
+from leash.streams import wire
 from leash.streams.backlog import Backlog
 from leash.streams.commands import query_sequence
+from leash.streams.connecting import open_leader, parse
 from leash.streams.connection import Connection
 from leash.streams.encoding import Ids, Sub, rows
-from leash.streams.locate import open_leader
-from leash.streams.uri import parse
 from leash.streams.wire import Fields, Frame, Key
 
 _FATAL = (
@@ -242,7 +241,7 @@ class Publisher:
             self._backlog = Backlog()
             raise PublishError(
                 f"stream {self.stream!r}: the broker refused {len(refused)} entries, the first with "
-                f"id {key}: {codes.meaning(code)} ({code})"
+                f"id {key}: {wire.meaning(code)} ({code})"
             )
 
     # --- connections ---
@@ -313,7 +312,7 @@ class Publisher:
                 errors = [(fields.number(8), fields.number(2)) for _ in range(count)]
                 passing = [code for _, code in errors if code in _PASSING]
                 if passing:
-                    self._lost = StreamUnavailable(self.stream, codes.meaning(passing[0]), passing[0])
+                    self._lost = StreamUnavailable(self.stream, wire.meaning(passing[0]), passing[0])
                     connection.changed.notify_all()
                     return
                 self._refused += errors

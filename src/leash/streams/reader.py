@@ -28,11 +28,10 @@ from leash.errors import (
 )
 from leash.streams import wire
 from leash.streams.chunks import DEFAULT_COLUMNS, Chunk, schema, to_arrow
+from leash.streams.connecting import open_member, parse
 from leash.streams.connection import Connection
-from leash.streams.locate import open_member
 from leash.streams.offsets import Bounds, Start, chunk_at, first_and_end, first_kept, offset_of
-from leash.streams.subscription import Subscription, filter_properties
-from leash.streams.uri import parse
+from leash.streams.subscription import WINDOW_BYTES, Subscription, filter_properties
 
 log = logging.getLogger("leash.streams")
 
@@ -70,7 +69,7 @@ class Reader:
         columns: Collection[str] = DEFAULT_COLUMNS,
         filters: Sequence[str] = (),
         unfiltered: bool = False,
-        batch_bytes: int = 8 << 20,
+        batch_bytes: int = 2 << 20,
         linger: float = _LINGER,
         load_balancer: bool = False,
         name: str = "",
@@ -125,7 +124,7 @@ class Reader:
     @property
     def done(self) -> bool:
         """Whether all up to `end` was returned."""
-        return self._end is not None and self.next is not None and self.next >= self._end
+        return self._end is not None and (self.next or 0) >= self._end
 
     def close(self) -> None:
         """Leave the broker."""
@@ -168,7 +167,7 @@ class Reader:
         batch = to_arrow(chunks, self.stream, start=start, end=end, columns=self._columns)
         if chunks:
             self._anchor = chunks[-1]
-            self.next = max(self.next or 0, chunks[-1].end)
+            self.next = max(self.next or 0, min(chunks[-1].end, chunks[-1].end if end is None else end))
             self._exact = True
         return batch
 
@@ -250,7 +249,7 @@ class Reader:
             self.stream,
             offset,
             properties=self._properties,
-            window_bytes=2 * self._batch_bytes,
+            window_bytes=max(WINDOW_BYTES, 2 * self._batch_bytes),
         )
         self._heard = time.monotonic()
         return self._subscription

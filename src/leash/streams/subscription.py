@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from leash.errors import AmqpError, ChunkError, ConfigError, StreamError, StreamUnavailable
-from leash.streams import codes, wire
+from leash.streams import wire
 from leash.streams.chunks import Chunk, read_chunk
 from leash.streams.connection import Connection
 from leash.streams.wire import Fields, Frame, Key, Offset
@@ -76,7 +76,8 @@ class Subscription:
         self.connection = connection
         self.stream = stream
         self.active = "single-active-consumer" not in properties
-        """Whether chunks come at all."""
+        """Whether chunks come at all. Credit for one that is not active is an error to the broker."""
+        self._alone = self.active
         self.error: AmqpError | None = None
         """Why no more will come."""
         self._window = window
@@ -177,6 +178,8 @@ class Subscription:
     def _grant(self) -> None:
         """Credit up to the window, once it is worth a frame."""
         with self._changed:
+            if not self.active:
+                return
             window = self._window or self._chunks_in_window()
             more = min(window - self._granted - len(self._queue), 0xFFFF)
             if more <= 0 or (self._granted and more * 4 < window) or not self._well():
@@ -203,7 +206,9 @@ class Subscription:
             return
         if chunk is None:  # an answer to credit comes only when it failed
             code = Fields(frame.body).number(2)
-            self._end(StreamUnavailable(self.stream, f"no credit: {codes.meaning(code)}", code))
+            if code == wire.PRECONDITION and not self._alone:
+                return  # it crossed with the news that we are not active any more
+            self._end(StreamUnavailable(self.stream, f"no credit: {wire.meaning(code)}", code))
             return
         with self._changed:
             if self.error is None:
@@ -235,12 +240,19 @@ class Subscription:
         """In a thread of its own: whoever is asked may ask the broker where to begin."""
         try:
             offset = self._activated(active) if self._activated is not None else wire.NEXT
-            with self._changed:
-                self.active = active
-                self._changed.notify_all()
-            body = correlation.to_bytes(4, "big") + codes.OK.to_bytes(2, "big")
+            if not active:
+                self._set_active(False)
+            body = correlation.to_bytes(4, "big") + wire.OK.to_bytes(2, "big")
             body += (offset if active else wire.NONE).encode()
             self.connection.write(wire.frame(Key.CONSUMER_UPDATE | wire.ANSWER, body))
+            if active:
+                self._set_active(True)
+                self._grant()
         except Exception as error:
             log.warning("event=activation_failed stream=%r reason=%r", self.stream, str(error))
             self._end(error if isinstance(error, AmqpError) else StreamError(self.stream, str(error)))
+
+    def _set_active(self, active: bool) -> None:
+        with self._changed:
+            self.active = active
+            self._changed.notify_all()

@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from leash.errors import ConfigError, ProtocolError
+from leash.errors import (
+    ConfigError,
+    ProtocolError,
+    StreamError,
+    StreamExists,
+    StreamMissing,
+    StreamRefused,
+    StreamUnavailable,
+    StreamUnsupported,
+)
 
 ANSWER = 0x8000
 MAX_INCOMING = (1 << 31) - 1
@@ -255,3 +264,39 @@ def read_versions(fields: Fields) -> dict[int, tuple[int, int]]:
 
 def read_stats(fields: Fields) -> dict[str, int]:
     return {fields.text(): int.from_bytes(fields.take(8), "big", signed=True) for _ in range(fields.count())}
+
+
+# --- what the code of an answer means ---
+
+OK = 1
+MISSING = 2
+EXISTS = 5
+UNAVAILABLE = 6
+PRECONDITION = 17
+NO_OFFSET = 19
+
+_CODES: dict[int, tuple[type[StreamError], str]] = {
+    2: (StreamMissing, "does not exist"),
+    3: (StreamError, "the subscription id is in use"),
+    4: (StreamError, "there is no such subscription"),
+    5: (StreamExists, "exists already, with other arguments"),
+    6: (StreamUnavailable, "is not available"),
+    13: (StreamUnsupported, "the broker does not know this command"),
+    14: (StreamError, "the frame is too large"),
+    15: (StreamError, "internal error of the broker"),
+    16: (StreamRefused, "access refused"),
+    17: (StreamError, "precondition failed: it is not a stream, or its arguments are refused"),
+    18: (StreamUnavailable, "the broker has lost the publisher"),
+    19: (StreamError, "no offset is stored"),
+}
+
+
+def error(code: int, stream: str) -> StreamError:
+    """The error that stands for a code other than OK."""
+    kind, said = _CODES.get(code, (StreamError, "the broker refuses"))
+    return kind(stream, said, code)
+
+
+def meaning(code: int) -> str:
+    """In words."""
+    return _CODES.get(code, (StreamError, "the broker refuses"))[1]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK = 5.0  # seconds without a message until the task asks whether its end can still come
-_BATCH_BYTES = 8 << 20
 
 
 def read_range(piece: Range, settings: StreamSettings, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -34,7 +33,6 @@ def read_range(piece: Range, settings: StreamSettings, columns: pa.Schema) -> It
             columns=needed(columns),
             filters=settings.filter_values,
             unfiltered=settings.match_unfiltered,
-            batch_bytes=_BATCH_BYTES,
             load_balancer=settings.place.load_balancer,
             name="leash spark read",
             fail_on_data_loss=settings.fail_on_data_loss,

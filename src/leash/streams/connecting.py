@@ -1,7 +1,11 @@
-"""Connections to the right node: publishing needs a stream's leader, reading any member, rather a replica.
+"""Connections: where the stream port is, the first host that lets us in, and the node that is the right one.
 
-Behind a load balancer, or in Kubernetes, the host that a node calls itself cannot be reached from outside.
-Then `load_balancer` stays with the hosts of the URI, and connects again until the node behind them fits.
+rabbitmq-stream[+tls]://user:password@host[:5552]/virtual-host, with the options of an AMQP URI. An amqp[s]://
+URI works too: its hosts, on the stream port.
+
+Publishing needs a stream's leader; reading works on any member, and a replica is preferred. Behind a load
+balancer, or in Kubernetes, the host that a node calls itself cannot be reached from outside. With
+`load_balancer` we stay with the hosts of the URI, and connect again until the node behind them fits.
 """
 
 from __future__ import annotations
@@ -10,17 +14,78 @@ import random
 import time
 from dataclasses import replace
 
-from leash.amqp.uri import Uri
+from leash.amqp import uri as amqp
+from leash.amqp.transport import open_transport, tls_context
+from leash.amqp.uri import Scheme, Uri
 from leash.backoff import Backoff
-from leash.errors import ConnectError, StreamUnavailable
-from leash.streams import codes
+from leash.errors import AuthenticationError, ConfigError, ConnectError, StreamUnavailable, VirtualHostError
+from leash.streams import wire
 from leash.streams.commands import metadata
-from leash.streams.connect import connect
 from leash.streams.connection import Connection
-from leash.streams.uri import parse
 from leash.streams.wire import Member, Placement
 
+STREAM = (Scheme("rabbitmq-stream", 5552, False), Scheme("rabbitmq-stream+tls", 5551, True))
 _SEARCH_SECONDS = 30.0
+
+
+def parse(uri: str | Uri, port: int | None = None) -> Uri:
+    """Check and take apart a URI. `port` is the stream port of all hosts of an amqp[s]:// URI, 5552 (5551
+    with TLS) unless given; a rabbitmq-stream:// URI has its ports in itself.
+    """
+    if port is not None and not 0 < port < 65536:
+        raise ConfigError("port", port, "a port, from 1 to 65535")
+    if isinstance(uri, Uri):
+        place = uri
+    elif isinstance(uri, str) and uri.startswith(tuple(f"{each.name}://" for each in amqp.AMQP)):
+        place = amqp.parse(uri)
+    else:
+        place = amqp.parse(uri, STREAM)
+    if place.scheme:
+        return place
+    plain, tls = STREAM
+    scheme = tls if place.tls else plain
+    hosts = tuple((host, port or scheme.port) for host, _ in place.hosts)
+    return replace(place, hosts=hosts, scheme=scheme.name)
+
+
+def connect(
+    uri: str | Uri,
+    *,
+    name: str = "",
+    heartbeat: int | None = None,
+    timeout: float | None = None,
+    avoid: str = "",
+) -> Connection:
+    """Connect to the first host that lets us in. `name` shows in the management UI.
+
+    Each host has `timeout` seconds for all of the handshake. One that is down is passed over; refused
+    credentials or a missing virtual host end the search. `avoid` is the `where` of a connection that was
+    lost, or did not fit: that host is tried last.
+    """
+    place = parse(uri)
+    limit = place.timeout if timeout is None else timeout
+    context = None
+    if place.tls:
+        context = tls_context(place.cafile, place.certfile, place.keyfile, place.verify)
+    failures: list[ConnectError] = []
+    for host, port in sorted(place.hosts, key=lambda at: str(Member(*at)) == avoid):
+        deadline = time.monotonic() + limit
+        try:
+            transport = open_transport(host, port, limit, context, place.server_name)
+            try:
+                return Connection(place, transport, str(Member(host, port)), name, heartbeat, deadline)
+            except BaseException:
+                transport.close()
+                raise
+        except (AuthenticationError, VirtualHostError):
+            raise
+        except ConnectError as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    kinds = {type(failure) for failure in failures}
+    kind = kinds.pop() if len(kinds) == 1 else ConnectError
+    raise kind("; ".join(str(failure) for failure in failures))
 
 
 def open_leader(
@@ -40,8 +105,8 @@ def open_member(
 def placement(connection: Connection, stream: str) -> Placement:
     """Where a stream is; StreamMissing or StreamUnavailable if nowhere."""
     found = metadata(connection, stream)[stream]
-    if found.code != codes.OK:
-        raise codes.error(found.code, stream)
+    if found.code != wire.OK:
+        raise wire.error(found.code, stream)
     return found
 
 
@@ -71,12 +136,12 @@ def _wanted(found: Placement, leader: bool, stream: str) -> list[Member]:
     """The nodes that will do, the best first."""
     if leader:
         if found.leader is None:
-            raise StreamUnavailable(stream, "has no leader", codes.UNAVAILABLE)
+            raise StreamUnavailable(stream, "has no leader", wire.UNAVAILABLE)
         return [found.leader]
     members = random.sample(found.replicas, len(found.replicas))
     members += [found.leader] if found.leader else []
     if not members:
-        raise StreamUnavailable(stream, "has no member that runs", codes.UNAVAILABLE)
+        raise StreamUnavailable(stream, "has no member that runs", wire.UNAVAILABLE)
     return members
 
 

@@ -1,7 +1,12 @@
-"""Where messages begin in the joined data of chunks: each is four bytes of length and then itself.
+"""Where messages are in the joined data of chunks, and where the body of each is: for all of them at once.
 
-Three ways, the first that fits: entries of one length by arithmetic; many small chunks in lockstep, the k-th
-entry of all of them at once; else one loop over the lengths.
+Each message is four bytes of length and then itself. Three ways to find them, the first that fits: entries of
+one length by arithmetic; many small chunks in lockstep, the k-th entry of all of them at once; else one loop
+over the lengths.
+
+A message is AMQP 1.0 sections in a row. Every round of the loop in `bodies` skips one section of every
+message that is not done. A message that is anything but sections and then one data section, or one text or
+binary value, is decoded by itself.
 """
 
 from __future__ import annotations
@@ -12,10 +17,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from leash.streams import amqp10
+
 _MANY = 128  # entries from which on a chunk is looked at for one length
 _CROWD = 48  # chunks whose k-th entries are worth a step together
 
-Places = tuple[NDArray[np.int64], NDArray[np.int64]]
+_FIRST, _LAST = amqp10.HEADER, amqp10.APPLICATION_PROPERTIES  # the sections that may stand before a body
+_SHORT = np.zeros(256, bool)
+_SHORT[[0xA0, 0xA1, 0xA3, 0xC0, 0xC1]] = True  # binary, string, symbol, list and map with a size of one byte
+_LONG = np.zeros(256, bool)
+_LONG[[0xB0, 0xB1, 0xB3, 0xD0, 0xD1]] = True  # ... of four
+_EMPTY = 0x45  # a list without items
+
+Numbers = NDArray[np.int64]
+Places = tuple[Numbers, Numbers]
 
 
 class Cut(Exception):
@@ -75,7 +90,7 @@ def _loop(buffer: bytes, at: int, length: int, count: int, chunk: int) -> Places
     return begins, np.append(begins[1:] - 4, end) - begins
 
 
-def _lockstep(buffer: bytes, lengths: NDArray[np.int64], counts: NDArray[np.int64]) -> Places:
+def _lockstep(buffer: bytes, lengths: Numbers, counts: Numbers) -> Places:
     view = np.frombuffer(buffer, np.uint8)
     stops = np.cumsum(lengths)
     at = stops - lengths
@@ -102,9 +117,71 @@ def _lockstep(buffer: bytes, lengths: NDArray[np.int64], counts: NDArray[np.int6
     return starts, sizes
 
 
-def big_endian(view: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.int64]:
+def big_endian(view: NDArray[np.uint8], at: Numbers) -> Numbers:
     """Numbers of four bytes, at many places at once."""
     wide = view[at].astype(np.int64)
     for place in (1, 2, 3):
         wide = wide << 8 | view[at + place]
     return wide
+
+
+def bodies(buffer: bytes, starts: Numbers, sizes: Numbers) -> tuple[Numbers, Numbers, dict[int, bytes]]:
+    """Where each message's body begins and ends, and the bodies that are not in one piece, by row.
+
+    Raises Cut, with the row, for a message that begins as AMQP 1.0 and does not go on like it.
+    """
+    view = np.frombuffer(buffer, np.uint8)
+    stops = starts + sizes
+    begins, ends = starts.copy(), stops.copy()
+    rows = np.arange(len(starts))
+    at = starts
+    odd: list[NDArray[np.intp]] = []
+    first = True
+    while len(rows):
+        marked = (view[at] == 0) & (view[at + 1] == 0x53) & (at + 3 < stops[rows])
+        if first:  # what does not begin as AMQP 1.0 is a body as a whole
+            first = False
+            if not marked.all():
+                strange = rows[~marked]
+                odd.append(strange[[amqp10.is_amqp(_piece(buffer, starts, stops, row)) for row in strange]])
+                rows, at, marked = rows[marked], at[marked], marked[marked]
+        kind, form = view[at + 2], view[at + 3]
+        short = _SHORT[form]
+        size = np.where(short, view[at + 4], 0).astype(np.int64)
+        long = _LONG[form]
+        if long.any():
+            size[long] = big_endian(view, at[long] + 4)
+        inner = at + 4 + short + 4 * long
+        after = inner + size
+        fits = marked & (short | long | (form == _EMPTY)) & (after <= stops[rows])
+        body = (
+            fits
+            & (after == stops[rows])
+            & (form >= 0xA0)
+            & (form < 0xC0)
+            & ((kind == amqp10.DATA) | (kind == amqp10.VALUE))
+        )
+        before = fits & (kind >= _FIRST) & (kind <= _LAST)
+        done = rows[body]
+        begins[done], ends[done] = inner[body], after[body]
+        strange = ~(body | before)
+        if strange.any():
+            odd.append(rows[strange])
+        rows, at = rows[before], after[before]
+        ended = at >= stops[rows]  # a message without a body
+        if ended.any():
+            done = rows[ended]
+            begins[done] = ends[done] = stops[done]
+            rows, at = rows[~ended], at[~ended]
+    return begins, ends, {int(row): _one(buffer, starts, stops, row) for each in odd for row in each}
+
+
+def _piece(buffer: bytes, starts: Numbers, stops: Numbers, row: int) -> memoryview:
+    return memoryview(buffer)[starts[row] : stops[row]]
+
+
+def _one(buffer: bytes, starts: Numbers, stops: Numbers, row: int) -> bytes:
+    try:
+        return amqp10.decode(_piece(buffer, starts, stops, row)).body
+    except ValueError as error:
+        raise Cut(int(row), str(error)) from error
