@@ -11,7 +11,7 @@ from pathlib import Path
 
 from leash.broker import Broker, own_uri
 
-ALL = ["wire", "policies", "consumer", "spark", "memory", "ring_spark", "plan", "streams"]
+ALL = ["wire", "policies", "consumer", "spark", "memory", "spark_streams", "ring_spark", "plan", "streams"]
 
 
 def main() -> None:
