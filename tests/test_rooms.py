@@ -11,7 +11,7 @@ import leash
 SRC = Path(leash.__file__).parent.parent
 
 ROOMS = (
-    ("errors", "units", "backoff", "policies"),
+    ("errors", "units", "backoff", "logfmt", "policies"),
     ("amqp", "flow"),
     ("management",),
     ("broker", "partitions"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import logging
 import queue
 import threading
 import time
@@ -21,11 +20,12 @@ from pamqp.base import Frame as Method
 
 from leash.amqp import wire
 from leash.errors import AmqpError, ChannelError, ConfigError, ConnectionLost, ReplyTimeout
+from leash.logfmt import logger
 
 if TYPE_CHECKING:
     from leash.amqp.connection import Connection
 
-log = logging.getLogger("leash.amqp")
+log = logger("leash.amqp")
 
 REPLY_TIMEOUT = 60.0  # heartbeats end a dead connection long before; this ends a broker that forgot us
 _SILENCE = 1024  # bytes: fewer in such a time are heartbeats, and no messages that an answer waits behind

@@ -31,13 +31,25 @@ def consume(
         ),
     ],
     every: Annotated[
-        float, typer.Option(help="Seconds from one look at the queues to the next.", min=0.1)
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            help="Seconds from one look at the queues to the next (default: 1 for a table, 10 for lines).",
+            min=0.1,
+            show_default=False,
+        ),
+    ] = None,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Lines instead of a table, on a terminal too.")
+        bool, typer.Option("--plain", help="Lines instead of a table, on a terminal too: one for each queue.")
     ] = False,
+    health: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve /healthz, /readyz and /metrics there; a port alone is for this machine only.",
+        ),
+    ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Serve Prometheus metrics on this port.", min=0, max=65535)
+        int | None, typer.Option(help="The same as --health, with the host by itself.", min=0, max=65535)
     ] = None,
     metrics_host: Annotated[
         str, typer.Option(help="Who may ask for them: 0.0.0.0 is everybody.")
@@ -45,15 +57,21 @@ def consume(
 ) -> None:
     """Run a consumer until SIGINT or SIGTERM (twice: leave at once), and show how its queues are doing.
 
+    Exit status: 0 all was finished; 1 an error; 2 wrong usage; 3 the drain ran out, and some messages come
+    again; 130 or 143 a second signal.
+
     depth: messages waiting at the broker. share and target: its part of the work, and its part by quantum.
     window: how many messages the broker may send ahead. wait: how long they waited here for a worker.
     """
     consumer = find(app)
     with ExitStack() as stack:
-        if metrics_port is not None:
-            from leash.consumer.metrics import serve_metrics
+        from leash.consumer.health import serve_health
 
-            stack.callback(serve_metrics(consumer, metrics_port, metrics_host))
+        if health is not None:
+            stack.callback(serve_health(consumer, health, "--health"))
+        if metrics_port is not None:
+            host = f"[{metrics_host}]" if ":" in metrics_host else metrics_host
+            stack.callback(serve_health(consumer, f"{host}:{metrics_port}", "--metrics-port"))
         run(consumer, every, plain)
 
 
@@ -76,7 +94,7 @@ def find(app: str) -> Consumer:
     return consumer
 
 
-def run(consumer: Consumer, every: float, plain: bool) -> None:
+def run(consumer: Consumer, every: float | None, plain: bool) -> None:
     """Until a signal ends it. The consumer has the main thread, for the signals; showing has another."""
     from rich.console import Console
 
@@ -84,9 +102,13 @@ def run(consumer: Consumer, every: float, plain: bool) -> None:
     live = console.is_terminal and not plain
     _log_to(console if live else None)
     over = threading.Event()
-    show = _show_table if live else _show_lines
+    show = _show_table if live else _show_queues if plain else _show_summary
+    usual = 1.0 if live else 10.0
     shower = threading.Thread(
-        target=show, args=(consumer, console, every, over), name="leash-view", daemon=True
+        target=show,
+        args=(consumer, console, usual if every is None else every, over),
+        name="leash-view",
+        daemon=True,
     )
     shower.start()
     try:
@@ -97,9 +119,13 @@ def run(consumer: Consumer, every: float, plain: bool) -> None:
 
 
 def _log_to(console: Console | None) -> None:
-    """Beside a table only what matters; as lines everything, on stderr."""
+    """Beside a table only what matters; as lines everything, in logfmt and on stderr."""
     if console is None:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        from leash.logfmt import Formatter
+
+        handler = logging.StreamHandler()
+        handler.setFormatter(Formatter())
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
     else:
         from rich.logging import RichHandler
 
@@ -136,15 +162,25 @@ def _show_table(consumer: Consumer, console: Console, every: float, over: thread
             consumer,
             every,
             over,
-            lambda before, now: live.update(consume_table.table(before, now), refresh=True),
+            lambda before, now: live.update(
+                consume_table.table(before, now, console.width, console.height), refresh=True
+            ),
         )
 
 
-def _show_lines(consumer: Consumer, console: Console, every: float, over: threading.Event) -> None:
+def _show_summary(consumer: Consumer, console: Console, every: float, over: threading.Event) -> None:
     from leash.cli import consume_table
 
     def show(before: Stats | None, now: Stats) -> None:
-        for line in consume_table.lines(before, now):
-            print(line, file=console.file, flush=True)  # as it is: no markup, no wrapping
+        print(consume_table.line(before, now), file=console.file, flush=True)  # no markup, no wrapping
+
+    _looks(consumer, every, over, show)
+
+
+def _show_queues(consumer: Consumer, console: Console, every: float, over: threading.Event) -> None:
+    from leash.cli import consume_table
+
+    def show(before: Stats | None, now: Stats) -> None:
+        print(*consume_table.lines(before, now), sep="\n", file=console.file, flush=True)
 
     _looks(consumer, every, over, show)

@@ -16,7 +16,7 @@ from leash.cli.lab import lab_app
 from leash.cli.plan import plan
 from leash.cli.ring import ring_app
 from leash.cli.run import run
-from leash.errors import LeashError
+from leash.errors import LeashError, NotDrained
 
 app = typer.Typer(
     name="leash",
@@ -41,7 +41,7 @@ def main() -> None:
         app()
     except LeashError as error:
         typer.echo(f"leash: {error}", err=True)
-        sys.exit(1)
+        sys.exit(3 if isinstance(error, NotDrained) else 1)
 
 
 @app.callback(invoke_without_command=True)

@@ -15,15 +15,16 @@ from typing import Any, TypeVar, get_args
 
 from leash.amqp.uri import Uri, parse
 from leash.consumer.costs import Asked, costs_of
+from leash.consumer.health import address, serve_health
 from leash.consumer.partitioned import PartitionedSession
 from leash.consumer.retry import Retry
 from leash.consumer.session import LIVE, Parts, Session
 from leash.consumer.settings import BUFFER_BYTES, OnExhausted, Queue, Settings, queues_of, text
 from leash.consumer.stats import Stats
 from leash.consumer.workers import Batch, leave_in_thread
-from leash.errors import ConfigError
+from leash.errors import ConfigError, NotDrained
 from leash.policies.exact import Number, whole
-from leash.units import nanoseconds
+from leash.units import SECOND, nanoseconds
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -67,6 +68,8 @@ class Consumer:
         consumer_timeout: The broker's own `consumer_timeout` in seconds: handlers that come near it are
             named in the log. Default: 1800, which is RabbitMQ's.
         name: For the broker's list of connections. Default: `leash <host>:<pid>`.
+        health: A port on which `/healthz`, `/readyz` and `/metrics` answer this machine while it runs, or
+            "0.0.0.0:8080" for everybody. Default: none.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Consumer:
         drain: float = 30.0,
         consumer_timeout: float = 1800.0,
         name: str = "",
+        health: int | str | None = None,
     ) -> None:
         place, specs = parse(uri), queues_of(queues)
         if not specs and partitions is None:
@@ -118,6 +122,10 @@ class Consumer:
             consumer_timeout=consumer_timeout,
             name=name or f"leash {socket.gethostname()}:{os.getpid()}",
         )
+        if health is not None:
+            address("health", health)
+        self._health = health
+        self._unserve: Callable[[], None] = _nothing
         self._workers = workers
         self._partitions = partitions
         if partitions is None:
@@ -165,15 +173,17 @@ class Consumer:
     # --- running ---
 
     def run(self) -> None:
-        """Consume until SIGINT, SIGTERM or `stop`, then drain; a second signal leaves at once."""
-        signals = 0
+        """Consume until SIGINT, SIGTERM or `stop`, then drain; a second signal leaves at once.
+
+        Raises NotDrained if some messages were not finished within `drain` seconds.
+        """
+        signals: list[int] = []
         started = False
 
-        def on_signal(_: int, __: FrameType | None) -> None:
-            nonlocal signals
-            signals += 1  # and no more: whoever is interrupted may hold any lock
-            if signals > 1 and not started:
-                sys.exit(1)
+        def on_signal(number: int, _: FrameType | None) -> None:
+            signals.append(number)  # and no more: whoever is interrupted may hold any lock
+            if len(signals) > 1 and not started:
+                sys.exit(128 + number)
 
         installed = _install(on_signal)
         try:
@@ -182,16 +192,16 @@ class Consumer:
             while not signals and not self._running().left:
                 time.sleep(_LOOK)
             leaver = leave_in_thread(self._leave)
-            while leaver.is_alive() and signals < 2:
+            while leaver.is_alive() and len(signals) < 2:
                 leaver.join(_LOOK)
-            if signals < 2:
-                self._leave()  # is done; should it have failed, this says so
+            if len(signals) < 2 and not self._leave():  # is done; should it have failed, this says so
+                raise NotDrained(self.settings.drain / SECOND, *self._running().undone)
         finally:
             for number, before in installed:
                 signal.signal(number, before)
-        if signals > 1:
+        if len(signals) > 1:
             self.abandon()
-            sys.exit(1)
+            sys.exit(128 + signals[1])  # as a shell says it of a program that a signal ended
 
     def start(self, parts: Parts = LIVE) -> None:
         """Begin to consume, in threads of its own. Raises if a queue is missing or the broker not reached.
@@ -210,9 +220,12 @@ class Consumer:
                     self.settings, self._handler, self._partitions, self._workers
                 )
             try:
+                if self._health is not None and parts is LIVE:
+                    self._unserve = serve_health(self, self._health)
                 self._session.start()
             except BaseException:
                 self._session = None
+                self._unserve()
                 raise
 
     def stop(self) -> bool:
@@ -228,11 +241,13 @@ class Consumer:
         with self._leaving:
             if self._ended is None:
                 self._ended = self._running().stop()
+                self._unserve()
             return self._ended
 
     def abandon(self) -> None:
         """Leave at once, as a crash would: the broker delivers again what was not settled."""
         self._running().abandon()
+        self._unserve()
 
     def reset(self) -> None:
         """Forget the session that ended, so that another one can be started."""
@@ -287,6 +302,10 @@ class Consumer:
         if queue not in names:
             raise ConfigError("queue", queue, f"one of {', '.join(map(repr, names))}")
         return queue
+
+
+def _nothing() -> None:
+    """Nothing is served."""
 
 
 def _install(on_signal: Callable[[int, FrameType | None], None]) -> list[tuple[int, Any]]:

@@ -27,8 +27,9 @@ from leash.errors import (
     PreconditionFailed,
     ProtocolError,
 )
+from leash.logfmt import logger
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
 
 ERROR, TRACE, FROM = "x-leash-error", "x-leash-traceback", "x-leash-queue"
 _TRACE_MOST = 4000

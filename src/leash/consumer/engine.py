@@ -23,12 +23,13 @@ from leash.consumer.raw import LINK, Raw
 from leash.consumer.settle import Settler
 from leash.errors import AmqpError
 from leash.flow import Dispatch, Flow, Probe, SetWindow
+from leash.logfmt import logger
 
 if TYPE_CHECKING:
     from leash.consumer.limbo import Limbo
     from leash.consumer.message import Message
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
 
 NAP = 1_000_000_000
 """A waiting worker looks again after this many ns, whatever happens."""
@@ -231,7 +232,7 @@ class Engine:
             link = self.links.get(decision.lane)
             if isinstance(decision, SetWindow):
                 self.note(
-                    logging.INFO,
+                    logging.DEBUG,
                     "window",
                     queue=decision.lane,
                     window=decision.window,
@@ -263,7 +264,7 @@ class Engine:
         """Write the lines that were noted. Not under the lock."""
         while self.notes:
             level, event, fields = self.notes.popleft()
-            log.log(level, "event=%s %s", event, " ".join(f"{k}={v!r}" for k, v in fields.items()))
+            log.log(level, f"event={event}" + "".join(f" {name}=%r" for name in fields), *fields.values())
 
     def wake(self) -> None:
         """Wake as many workers as there are batches; where they are fast, whoever runs is back soon."""

@@ -24,9 +24,10 @@ from leash.consumer.raw import LINK
 from leash.consumer.retry import Retry
 from leash.consumer.settings import OnExhausted, Queue
 from leash.consumer.settle import Outcome
-from leash.errors import NeverSettled, Rejected
+from leash.errors import LeashError, NeverSettled, Rejected
+from leash.logfmt import logger
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
 
 
 class Failures:
@@ -80,14 +81,25 @@ class Failures:
                     log.exception("event=failing_failed queue=%r", message.queue)
                     engine.settler.settle(message, Outcome.REQUEUED, claimed=True)
             elif message.link.alive:
-                log.warning("event=failed_after_settling queue=%r error=%r", message.queue, error)
+                log.warning(
+                    "event=failed_after_settling message_id=%r queue=%r error=%r tries=%d",
+                    _id(message),
+                    message.queue,
+                    error,
+                    message.tries + 1,
+                )
 
     def fail(self, message: Message, error: BaseException) -> None:
         """One more failure of a message that is claimed."""
         engine, queue, failures = self._engine, message.queue, message.tries + 1
         wait = self._retry.wait(failures)
         log.warning(
-            "event=handler_failed queue=%r tries=%d of=%d error=%r", queue, failures, self._retry.tries, error
+            "event=handler_failed message_id=%r queue=%r error=%r tries=%d of=%d",
+            _id(message),
+            queue,
+            error,
+            failures,
+            self._retry.tries,
         )
         with engine.lock:
             engine.counts[queue]["failed"] += 1
@@ -198,3 +210,11 @@ class Failures:
         if rescued or link.limbo:
             engine.drain()  # the ack must be out before anybody begins with what may end this process
         engine.nudge.set()
+
+
+def _id(message: Message) -> str | None:
+    """What its publisher calls it, if it has a name and headers that can be read."""
+    try:
+        return message.properties.message_id
+    except LeashError:
+        return None

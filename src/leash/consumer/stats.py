@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from leash.amqp.properties import decode_properties
+from leash.consumer.durations import NONE, Durations, Times, merged
 from leash.consumer.engine import Engine
+from leash.consumer.raw import ARRIVED, PROPERTIES, Raw
+from leash.errors import LeashError
+from leash.flow.lane import BUSY, PARKING, PAUSED, THROTTLED, WAITING
 from leash.units import SECOND
 
 if TYPE_CHECKING:
@@ -13,6 +18,9 @@ if TYPE_CHECKING:
     from leash.consumer.reconnect import Connector
     from leash.consumer.upkeep import Upkeep
     from leash.flow.lane import LaneState
+
+
+_WHY = {PAUSED: "paused", THROTTLED: "throttled", PARKING: "parking", WAITING: "waiting", BUSY: "busy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,18 @@ class QueueStats:
     """failed, retried, parked, rejected, requeued, given back, returned, dropped, lost, ..."""
     message_bytes: int | None
     """The mean length of its messages' bodies, the last ones counting most; None before the first."""
+    why: str = ""
+    """Why it sits out: paused, throttled, busy (in order), waiting (for its next try) or parking."""
+    resumes: float | None = None
+    """Seconds until it is no longer throttled, or until its next try is due; None where it is neither."""
+    oldest: float | None = None
+    """Age in seconds of the first message here that no worker has begun; None without one."""
+    running: float | None = None
+    """Seconds that the longest of its handlers has been running; None while none runs."""
+    waited: Times = NONE
+    """How long messages waited here for a worker: how many within 1 ms, 5 ms, ... 300 s, and more."""
+    handled_in: Times = NONE
+    """How long their handlers took, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +113,8 @@ class Stats:
     """Which queue broke the bound, and why."""
     host: str = ""
     """The one of the URI's hosts that it is, or was last, connected to."""
+    stopping: bool = False
+    """Whether it was told to stop."""
 
 
 def collect(
@@ -103,7 +125,11 @@ def collect(
     with engine.lock:
         total = sum(lane.charged for lane in flow.lanes.values()) or 1
         quanta = sum(lane.quantum for lane in flow.lanes.values())
-        queues = {name: _queue(engine, now, lane, total, quanta) for name, lane in flow.lanes.items()}
+        running = upkeep.running(now)
+        queues = {
+            name: _queue(engine, now, lane, total, quanta, running.get(name), upkeep.durations(name))
+            for name, lane in flow.lanes.items()
+        }
         verdicts = flow.watch.verdicts()
         worst = flow.watch.worst_now()
         trip = flow.sidelines.round_trip
@@ -122,10 +148,19 @@ def collect(
         float(worst.bound),
         {lane: why for verdict in [worst, *verdicts] for lane, why in verdict.behind.items()},
         "" if connection is None else connection.where,
+        engine.stopping,
     )
 
 
-def _queue(engine: Engine, now: int, lane: LaneState, total: int, quanta: int) -> QueueStats:
+def _queue(
+    engine: Engine,
+    now: int,
+    lane: LaneState,
+    total: int,
+    quanta: int,
+    running: int | None,
+    durations: list[Durations],
+) -> QueueStats:
     link = engine.links.get(lane.name)
     return QueueStats(
         lane.name,
@@ -149,4 +184,32 @@ def _queue(engine: Engine, now: int, lane: LaneState, total: int, quanta: int) -
         {str(kind): count for kind, count in lane.shedder.done.items()},
         dict(engine.counts[lane.name]),
         lane.size or None,
+        next((name for block, name in _WHY.items() if lane.blocks & block), ""),
+        _resumes(now, lane),
+        _oldest(engine, now, lane),
+        None if running is None else running / SECOND,
+        merged(each.waited for each in durations),
+        merged(each.handled for each in durations),
     )
+
+
+def _resumes(now: int, lane: LaneState) -> float | None:
+    if lane.blocks & THROTTLED and lane.bucket is not None:
+        return lane.bucket.wait(now) / SECOND
+    if lane.blocks & WAITING and lane.wakes is not None:
+        return max(0, lane.wakes - now) / SECOND
+    return None
+
+
+def _oldest(engine: Engine, now: int, lane: LaneState) -> float | None:
+    """By its timestamp, if its publisher gave one; else since it arrived here."""
+    if not lane.buffer:
+        return None
+    raw: Raw = lane.buffer[0][0]
+    try:
+        stamp = decode_properties(raw[PROPERTIES]).timestamp
+    except LeashError:
+        stamp = None
+    if stamp is None:
+        return (now - raw[ARRIVED]) / SECOND
+    return max(0.0, engine.clock.wall() - stamp.timestamp())

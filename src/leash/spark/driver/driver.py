@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 from leash.amqp import Connection, topology
 from leash.errors import AmqpError, LeashError, NotFound
+from leash.logfmt import logger
 from leash.spark import connections
 from leash.spark.driver import checkpoint, progress, settling
 from leash.spark.driver.checks import Guard
@@ -27,7 +27,7 @@ from leash.spark.settings import SourceSettings
 from leash.spark.staging import cleanup, notes, owner
 from leash.spark.staging.files import open_files
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _PROBE_EVERY = 0.075  # seconds; Spark asks about 76 times a second when idle
 _PARALLEL = 16
@@ -304,7 +304,7 @@ class Driver:
             self._settings.deduplication_max_rows,
         )
         if overflow:
-            log.warning("event=deduplication_overflow rows=%d reason='raise deduplicationMaxRows'", overflow)
+            log.warning('event=deduplication_overflow rows=%d reason="raise deduplicationMaxRows"', overflow)
         return kept
 
     # --- the broker ---
