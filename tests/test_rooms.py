@@ -16,7 +16,7 @@ ROOMS = (
     ("management",),
     ("broker", "partitions"),
     ("consumer",),
-    ("spark", "testing"),
+    ("spark", "testing", "otel"),
     ("lab",),
     ("cli",),
 )

@@ -65,27 +65,32 @@ class ConsumerCollector(Collector):
         except ConfigError:
             yield GaugeMetricFamily("leash_connected", "1 while there is a connection", 0)
             return
-        yield from _of_consumer(stats)
-        queues = list(stats.queues.values())
-        for name, (text, read) in _GAUGES.items():
-            gauge = GaugeMetricFamily(name, text, labels=["queue"])
-            for queue in queues:
-                value = read(queue)
-                if value is not None:
-                    gauge.add_metric([queue.name], float(value))
-            yield gauge
-        for name, (text, read) in _COUNTERS.items():
-            counter = CounterMetricFamily(name, text, labels=["queue"])
-            for queue in queues:
-                counter.add_metric([queue.name], float(read(queue) or 0))
-            yield counter
-        for name, (text, times) in _HISTOGRAMS.items():
-            histogram = HistogramMetricFamily(name, text, labels=["queue"])
-            for queue in queues:
-                counts, seconds = times(queue)
-                histogram.add_metric([queue.name], _cumulative(counts), seconds)
-            yield histogram
-        yield from _by_kind(queues)
+        yield from families(stats)
+
+
+def families(stats: Stats) -> Iterator[Metric]:
+    """Every metric, with what these numbers say."""
+    yield from _of_consumer(stats)
+    queues = list(stats.queues.values())
+    for name, (text, read) in _GAUGES.items():
+        gauge = GaugeMetricFamily(name, text, labels=["queue"])
+        for queue in queues:
+            value = read(queue)
+            if value is not None:
+                gauge.add_metric([queue.name], float(value))
+        yield gauge
+    for name, (text, read) in _COUNTERS.items():
+        counter = CounterMetricFamily(name, text, labels=["queue"])
+        for queue in queues:
+            counter.add_metric([queue.name], float(read(queue) or 0))
+        yield counter
+    for name, (text, times) in _HISTOGRAMS.items():
+        histogram = HistogramMetricFamily(name, text, labels=["queue"])
+        for queue in queues:
+            counts, seconds = times(queue)
+            histogram.add_metric([queue.name], _cumulative(counts), seconds)
+        yield histogram
+    yield from _by_kind(queues)
 
 
 def _cumulative(counts: tuple[int, ...]) -> list[tuple[str, int]]:
