@@ -16,7 +16,7 @@ ROOMS = (
     ("management",),
     ("broker", "partitions"),
     ("consumer",),
-    ("spark", "testing", "otel"),
+    ("spark", "testing", "otel", "page"),
     ("lab",),
     ("cli",),
 )

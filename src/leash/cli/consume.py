@@ -48,6 +48,10 @@ def consume(
             help="Serve /healthz, /readyz and /metrics there; a port alone is for this machine only.",
         ),
     ] = None,
+    page: Annotated[
+        str | None,
+        typer.Option(metavar="[HOST:]PORT", help="Serve the live page of this process there."),
+    ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(help="The same as --health, with the host by itself.", min=0, max=65535)
     ] = None,
@@ -72,7 +76,22 @@ def consume(
         if metrics_port is not None:
             host = f"[{metrics_host}]" if ":" in metrics_host else metrics_host
             stack.callback(serve_health(consumer, f"{host}:{metrics_port}", "--metrics-port"))
+        if page is not None:
+            stack.callback(_serve_page(consumer, page))
         run(consumer, every, plain)
+
+
+def _serve_page(consumer: Consumer, where: str) -> Callable[[], None]:
+    from leash.consumer.health import address
+    from leash.page.fleet import Fleet
+    from leash.page.listen import Own
+    from leash.page.server import Page
+
+    uri = consumer.settings.uri
+    fleet = Fleet({"vhost": uri.vhost, "broker": ", ".join(f"{name}:{at}" for name, at in uri.hosts)})
+    served = Page(fleet, lambda heard: Own(consumer, heard))
+    typer.echo(f"Leash page: {served.start(*address('--page', where))}", err=True)
+    return served.stop
 
 
 def find(app: str) -> Consumer:

@@ -17,6 +17,7 @@ from leash.amqp.uri import Uri, parse
 from leash.consumer.costs import Asked, costs_of
 from leash.consumer.health import address, serve_health
 from leash.consumer.partitioned import PartitionedSession
+from leash.consumer.reporting import Reporter
 from leash.consumer.retry import Retry
 from leash.consumer.session import LIVE, Parts, Session
 from leash.consumer.settings import BUFFER_BYTES, OnExhausted, Queue, Settings, queues_of, text
@@ -70,6 +71,8 @@ class Consumer:
         name: For the broker's list of connections. Default: `leash <host>:<pid>`.
         health: A port on which `/healthz`, `/readyz` and `/metrics` answer this machine while it runs, or
             "0.0.0.0:8080" for everybody. Default: none.
+        report: Tell the fleet once a second, by the exchange `leash.stats`, for `leash page`. Where that is
+            not possible nothing happens. Default: True.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Consumer:
         consumer_timeout: float = 1800.0,
         name: str = "",
         health: int | str | None = None,
+        report: bool = True,
     ) -> None:
         place, specs = parse(uri), queues_of(queues)
         if not specs and partitions is None:
@@ -126,6 +130,7 @@ class Consumer:
             address("health", health)
         self._health = health
         self._unserve: Callable[[], None] = _nothing
+        self._reporter = Reporter(self) if report else None
         self._workers = workers
         self._partitions = partitions
         if partitions is None:
@@ -227,6 +232,8 @@ class Consumer:
                 self._session = None
                 self._unserve()
                 raise
+            if self._reporter is not None and parts is LIVE:
+                self._reporter.start()
 
     def stop(self) -> bool:
         """Finish what runs and leave; False: something was still running at the deadline.
@@ -242,12 +249,16 @@ class Consumer:
             if self._ended is None:
                 self._ended = self._running().stop()
                 self._unserve()
+                if self._reporter is not None:
+                    self._reporter.stop()
             return self._ended
 
     def abandon(self) -> None:
         """Leave at once, as a crash would: the broker delivers again what was not settled."""
         self._running().abandon()
         self._unserve()
+        if self._reporter is not None:
+            self._reporter.leave()
 
     def reset(self) -> None:
         """Forget the session that ended, so that another one can be started."""

@@ -75,6 +75,8 @@ class Engine:
         """Links that the broker cancelled, whose channels are still to be closed."""
         self.notes: deque[tuple[int, str, dict[str, object]]] = deque(maxlen=1000)
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in flow.lanes}
+        self.errors: dict[tuple[str, str], tuple[str, int, str | None, int, float]] = {}
+        """By queue and type: the last text, how many, its message id and tries, and when; the latest last."""
         self.nudge = threading.Event()
         """Set when the upkeep has something to do before its next tick."""
         self.on_ready: Callable[[], None] | None = None

@@ -29,6 +29,8 @@ from leash.logfmt import logger
 
 log = logger("leash.consumer")
 
+_KINDS = 50  # of errors that are counted each by itself
+
 
 class Failures:
     """Of one running consumer."""
@@ -102,6 +104,7 @@ class Failures:
             self._retry.tries,
         )
         with engine.lock:
+            self._count(message, error, failures)
             engine.counts[queue]["failed"] += 1
             if wait is not None:
                 engine.counts[queue]["retried"] += 1
@@ -114,6 +117,15 @@ class Failures:
         else:
             rejected = self._on_exhausted == "reject"
             self._settle(message, Outcome.REJECTED if rejected else Outcome.DISCARDED)
+
+    def _count(self, message: Message, error: BaseException, failures: int) -> None:
+        """By kind, for whoever looks; of too many kinds the one that came last longest ago is forgotten."""
+        errors, key = self._engine.errors, (message.queue, type(error).__name__)
+        _, before, _, _, _ = errors.pop(key, ("", 0, None, 0, 0.0))
+        wall = self._engine.clock.wall()
+        errors[key] = (copies.shown(error), before + 1, _id(message), failures, wall)
+        if len(errors) > _KINDS:
+            del errors[next(iter(errors))]
 
     def _settle(self, message: Message, outcome: Outcome) -> None:
         if outcome is Outcome.REJECTED and message.link.limbo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from leash.amqp.properties import decode_properties
 from leash.consumer.durations import NONE, Durations, Times, merged
@@ -77,10 +77,27 @@ class QueueStats:
     """Age in seconds of the first message here that no worker has begun; None without one."""
     running: float | None = None
     """Seconds that the longest of its handlers has been running; None while none runs."""
+    rate: float | None = None
+    """Messages a second that it may take; None: no limit."""
     waited: Times = NONE
     """How long messages waited here for a worker: how many within 1 ms, 5 ms, ... 300 s, and more."""
     handled_in: Times = NONE
     """How long their handlers took, likewise."""
+
+
+class ErrorStats(NamedTuple):
+    """One kind of failure of one queue."""
+
+    queue: str
+    error: str
+    """The last one, as text."""
+    times: int
+    """How often it came."""
+    message_id: str | None
+    """Of the last one."""
+    tries: int
+    at: float
+    """When it came last, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +132,8 @@ class Stats:
     """The one of the URI's hosts that it is, or was last, connected to."""
     stopping: bool = False
     """Whether it was told to stop."""
+    errors: tuple[ErrorStats, ...] = ()
+    """Failures by queue and type of error, up to 50 of them, the latest last."""
 
 
 def collect(
@@ -133,6 +152,7 @@ def collect(
         verdicts = flow.watch.verdicts()
         worst = flow.watch.worst_now()
         trip = flow.sidelines.round_trip
+        errors = tuple(ErrorStats(queue, *each) for (queue, _), each in engine.errors.items())
     connection = connector.connection
     return Stats(
         queues,
@@ -149,6 +169,7 @@ def collect(
         {lane: why for verdict in [worst, *verdicts] for lane, why in verdict.behind.items()},
         "" if connection is None else connection.where,
         engine.stopping,
+        errors,
     )
 
 
@@ -188,6 +209,7 @@ def _queue(
         _resumes(now, lane),
         _oldest(engine, now, lane),
         None if running is None else running / SECOND,
+        None if lane.bucket is None else float(lane.bucket.rate),
         merged(each.waited for each in durations),
         merged(each.handled for each in durations),
     )

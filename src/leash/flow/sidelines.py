@@ -68,6 +68,8 @@ class Sidelines:
         """Without a token it sits out until there is one."""
         wait = lane.bucket.wait(now) if lane.bucket is not None else 0
         if wait:
+            if not lane.blocks & THROTTLED:
+                lane.dries += 1  # it sits out: nobody owes it anything until it has work again
             self.block(lane, THROTTLED)
             self.until(now + wait, lane)
         else:

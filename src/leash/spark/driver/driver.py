@@ -21,6 +21,7 @@ from leash.spark.driver.dedup import adopted, remember, spent
 from leash.spark.driver.failover import Lookout
 from leash.spark.driver.partitioned import Following
 from leash.spark.driver.planner import Planner, Targets, cut
+from leash.spark.driver.reporting import Reports
 from leash.spark.driver.settling import Settled
 from leash.spark.offsets import Plan, Seen, first_plan
 from leash.spark.settings import SourceSettings
@@ -60,6 +61,7 @@ class Driver:
         self._depths: dict[str, int] = {}
         self._throttled = False
         self._stop = threading.Event()
+        self._reports = Reports(settings)
 
     # --- Spark's calls ---
 
@@ -88,6 +90,7 @@ class Driver:
             "tokens": planner.tokens(self._clock()),
             "balances": planner.balances(),
         }
+        self._reports.tell(start.run, self._report)
         # Spark has taken the plan, or it will ask again from `start`: either way this planner is spent.
         self._settled = None
         return plan
@@ -119,6 +122,7 @@ class Driver:
 
     def stop(self) -> None:
         self._stop.set()
+        self._reports.stop()
         if self._link is not None:
             with suppress(AmqpError):
                 self._link.close()
