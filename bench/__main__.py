@@ -11,7 +11,7 @@ from pathlib import Path
 
 from leash.broker import Broker, own_uri
 
-ALL = ["wire", "policies", "consumer", "spark", "memory", "ring_spark", "plan"]
+ALL = ["wire", "policies", "consumer", "publish", "spark", "memory", "ring_spark", "plan"]
 
 
 def main() -> None:

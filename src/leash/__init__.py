@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leash.consumer import Consumer, Message, Queue, Retry
     from leash.partitions import Partitions
+    from leash.publisher import Publisher
 
 __version__ = "0.1.0"
-__all__ = ["Consumer", "Message", "Partitions", "Queue", "Retry"]
+__all__ = ["Consumer", "Message", "Partitions", "Publisher", "Queue", "Retry"]
 
 
 def __getattr__(name: str) -> object:
-    # Whoever comes for the policies or for Spark does not pay for the consumer.
+    # Users of the policies or of Spark do not pay for importing the consumer.
     if name in __all__:
-        return getattr(import_module("leash.partitions" if name == "Partitions" else "leash.consumer"), name)
+        room = {"Partitions": "leash.partitions", "Publisher": "leash.publisher"}.get(name, "leash.consumer")
+        return getattr(import_module(room), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

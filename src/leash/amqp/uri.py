@@ -23,7 +23,7 @@ _QUERY = [
 
 @dataclass(frozen=True, slots=True)
 class Uri:
-    """Where a broker is, and how to be let in."""
+    """A broker's address and credentials."""
 
     hosts: tuple[tuple[str, int], ...]
     username: str = "guest"
@@ -45,29 +45,29 @@ class Uri:
         return f"{scheme}://{quote(self.username, safe='')}:***@{hosts}/{quote(self.vhost, safe='')}"
 
     def reveal(self) -> str:
-        """The same with its password: for files that only their owner can read, and for other clients."""
+        """The URI with its password: for files that only their owner can read, and for other clients."""
         return str(self).replace(":***@", f":{quote(self.password, safe='')}@", 1)
 
 
 def redact(text: str) -> str:
-    """Any text with whatever can belong to a password blotted out: all from the user to the last `@`."""
+    """Text with everything hidden that may be part of a password: from the user to the last `@`."""
     return _SECRET.sub(r"\1***@", text, count=1)
 
 
 def parse(uri: str | Uri) -> Uri:
-    """Check and take apart a URI. Without a path, or with `/`, the virtual host is `/`."""
+    """Parse and check a URI. Without a path, or with `/`, the virtual host is `/`."""
     if isinstance(uri, Uri):
         return uri
     if not isinstance(uri, str):
         raise ConfigError("url", type(uri), _SHAPE)
-    shown = redact(uri).partition("?")[0]  # nobody knows what an option holds that should not be there
+    shown = redact(uri).partition("?")[0]  # an unexpected option may hold a secret
     if not uri.startswith(("amqp://", "amqps://")):
         raise ConfigError("url", shown, _SHAPE)
     try:
         parts = urlsplit(uri)
-    except ValueError:  # it quotes the password
+    except ValueError:  # its text quotes the password
         raise ConfigError("url", shown, f"has a malformed host; {_ESCAPES}") from None
-    if "@" in parts.path + parts.query + parts.fragment:  # then what seems to be a host may be a password
+    if "@" in parts.path + parts.query + parts.fragment:  # then the apparent host may be a password
         raise ConfigError("url", shown, f"has an @ after the host; {_ESCAPES}")
     tls = parts.scheme == "amqps"
     credentials, _, places = parts.netloc.rpartition("@")
@@ -106,7 +106,7 @@ def _host(place: str, default_port: int, shown: str) -> tuple[str, int]:
 
 
 def _name(host: str, shown: str) -> str:
-    """Only what a resolver can be asked for: with anything else it raises errors of its own."""
+    """Check a host's name: the resolver raises odd errors for invalid ones."""
     with suppress(UnicodeError):
         if b"\0" not in host.encode("idna"):
             return host

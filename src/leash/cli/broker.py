@@ -1,4 +1,4 @@
-"""`leash broker`: a private node, or a cluster of some, on this machine."""
+"""`leash broker`: a private node or cluster on this machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from leash.cli.output import Json, say
 from leash.errors import AmqpError, ConfigError
 
 broker_app = typer.Typer(
-    help="A private RabbitMQ node on this machine, or a cluster of three, for trying things out. "
+    help="A private RabbitMQ node or cluster on this machine, to try things out. "
     "With LEASH_URI set, everything uses that broker instead, unless --folder names another; `stop` always "
-    "means the private one.",
+    "stops the private one.",
     no_args_is_help=True,
 )
 
@@ -32,10 +32,12 @@ def start(
     folder: Folder = None,
     nodes: Annotated[
         int | None,
-        typer.Option("--nodes", help="How many; more than one form a cluster (default: one, or as before)."),
+        typer.Option(
+            "--nodes", help="The number of nodes; more than one form a cluster (default: 1, or as before)."
+        ),
     ] = None,
 ) -> None:
-    """Start it in the background, or find the one that runs; returns when it is ready."""
+    """Start it in the background, unless it is running; returns when it is ready."""
     place = _wanted(folder or default_folder(), nodes)
     if folder is None and _own_is_used(place):
         return
@@ -57,7 +59,7 @@ def start(
 
 @broker_app.command()
 def status(folder: Folder = None, json: Json = False) -> None:
-    """Say which nodes run, and where; exit status 1 if one does not."""
+    """Show which nodes run, and where; exit status 1 if one does not."""
     place = at(folder or default_folder())
     if not json and folder is None and _own_is_used(place):
         connect(own_uri() or "").close()
@@ -76,7 +78,7 @@ def status(folder: Folder = None, json: Json = False) -> None:
 
 
 def _state(node: Broker) -> dict[str, Any]:
-    """What a node is like; without the password."""
+    """A node's state, without the password."""
     told: dict[str, Any] = {"uri": node.shown(), "running": node.running, "answers": False}
     if not node.running:
         return told
@@ -106,10 +108,10 @@ def stop(
     purge: Annotated[bool, typer.Option("--purge", help="Delete its data too.")] = False,
     node: Annotated[
         int | None,
-        typer.Option("--node", help="Of a cluster, only this one: 1, 2, ... `start` brings it back."),
+        typer.Option("--node", help="Only this node of a cluster: 1, 2 or so on. `start` brings it back."),
     ] = None,
 ) -> None:
-    """Stop it and every process of it, whatever LEASH_URI says: that broker is not touched."""
+    """Stop it and all its processes. LEASH_URI has no effect: that broker is not touched."""
     place = at(folder or default_folder())
     if node is not None:
         if purge:
@@ -130,7 +132,7 @@ def uri(folder: Folder = None) -> None:
 
 
 def _wanted(folder: Path, nodes: int | None) -> Private:
-    """What is in the folder; something new, if nothing is."""
+    """The node or cluster in the folder, or a new one."""
     place = at(folder)
     if isinstance(place, Cluster) or (nodes or 1) > 1:
         return Cluster(folder, nodes)
@@ -140,7 +142,7 @@ def _wanted(folder: Path, nodes: int | None) -> Private:
 
 
 def _own_is_used(place: Private) -> bool:
-    """Whether LEASH_URI names another broker; says so."""
+    """True, with a line that says so, if LEASH_URI names another broker."""
     own = own_uri()
     if own is None or (place.exists and own == place.uri):
         return False

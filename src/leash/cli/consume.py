@@ -1,4 +1,4 @@
-"""`leash consume module:name`: find the consumer, run it, and show what it does until it ends."""
+"""`leash consume module:name`: finds a consumer, runs it, and shows what it does until it ends."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ def consume(
     every: Annotated[
         float | None,
         typer.Option(
-            help="Seconds from one look at the queues to the next (default: 1 for a table, 10 for lines).",
+            help="Seconds between two looks at the queues (default: 1 for a table, 10 for lines).",
             min=0.1,
             show_default=False,
         ),
     ] = None,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Lines instead of a table, on a terminal too: one for each queue.")
+        bool,
+        typer.Option(
+            "--plain", help="Print lines instead of a table, even on a terminal: one for each queue."
+        ),
     ] = False,
     health: Annotated[
         str | None,
@@ -56,15 +59,15 @@ def consume(
         int | None, typer.Option(help="The same as --health, with the host by itself.", min=0, max=65535)
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option(help="Who may ask for them: 0.0.0.0 is everybody.")
+        str, typer.Option(help="The address to serve metrics on; 0.0.0.0 for all.")
     ] = "127.0.0.1",
 ) -> None:
-    """Run a consumer until SIGINT or SIGTERM (twice: leave at once), and show how its queues are doing.
+    """Run a consumer until SIGINT or SIGTERM (twice: leave at once), and show the state of its queues.
 
-    Exit status: 0 all was finished; 1 an error; 2 wrong usage; 3 the drain ran out, and some messages come
-    again; 130 or 143 a second signal.
+    Exit status: 0 everything was finished; 1 an error; 2 wrong usage; 3 the drain time ran out, and some
+    messages are redelivered; 130 or 143 a second signal.
 
-    depth: messages waiting at the broker. share and target: its part of the work, and its part by quantum.
+    depth: messages waiting at the broker. share and target: its share of the work, and its share by quantum.
     window: how many messages the broker may send ahead. wait: how long they waited here for a worker.
     """
     consumer = find(app)
@@ -95,11 +98,11 @@ def _serve_page(consumer: Consumer, where: str) -> Callable[[], None]:
 
 
 def find(app: str) -> Consumer:
-    """Import it, from the current folder too."""
+    """Import a consumer, also from the current folder."""
     from leash.consumer import Consumer
 
     module, _, name = app.partition(":")
-    if not name or not all(module.split(".")):  # a relative one has no package here
+    if not name or not all(module.split(".")):  # no relative names
         raise ConfigError("app", app, _SHAPE)
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -114,7 +117,7 @@ def find(app: str) -> Consumer:
 
 
 def run(consumer: Consumer, every: float | None, plain: bool) -> None:
-    """Until a signal ends it. The consumer has the main thread, for the signals; showing has another."""
+    """Run until a signal. The consumer needs the main thread, for the signals; another shows its state."""
     from rich.console import Console
 
     console = Console()
@@ -138,7 +141,7 @@ def run(consumer: Consumer, every: float | None, plain: bool) -> None:
 
 
 def _log_to(console: Console | None) -> None:
-    """Beside a table only what matters; as lines everything, in logfmt and on stderr."""
+    """Log only warnings beside a table; log everything to stderr, in logfmt, with lines."""
     if console is None:
         from leash.logfmt import Formatter
 

@@ -1,7 +1,7 @@
-"""A running consumer for people: rows from two looks at its stats, as a table or as one line for a log.
+"""Shows a running consumer: rows from two looks at its stats, as a table or as one line for a log.
 
-The table fits the terminal however many queues there are: the troubled come first, then the busiest, and
-what does not fit is counted in a last row. Totals are always there.
+The table fits the terminal, however many queues there are: queues with trouble come first, then the busiest,
+and a last row counts those that do not fit. Totals are always shown.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _TOLD = 3  # troubled queues that a log line names
 
 
 class Row(NamedTuple):
-    """One queue, since the look before."""
+    """One queue, since the previous look."""
 
     queue: str
     depth: int | None
     rate: float
-    """Messages handled a second."""
+    """Messages handled per second."""
     share: float
     target: float
     window: int
     wait: float | None
-    """Mean seconds in the buffer; None where nothing was handled."""
+    """Mean seconds in the buffer; None if nothing was handled."""
     failed: int
     note: str
     trouble: int
@@ -90,7 +90,7 @@ def _note(each: QueueStats, failing: int, now: Stats) -> tuple[int, str]:
 
 
 def summary(stats: Stats) -> str:
-    """The consumer as a whole, in a line."""
+    """The consumer as a whole, in one line."""
     parts = [f"{stats.seconds:.0f} s", "connected" if stats.connected else "NOT CONNECTED"]
     if stats.round_trip is not None:
         parts.append(f"round trip {_time(stats.round_trip)}")
@@ -201,7 +201,7 @@ def line(before: Stats | None, now: Stats) -> str:
 
 
 def lines(before: Stats | None, now: Stats) -> list[str]:
-    """One for each queue, and the summary."""
+    """Lines for a log: one per queue, and the summary."""
     found = []
     for row in rows(before, now):
         note: dict[str, object] = {"note": row.note} if row.note else {}

@@ -1,4 +1,4 @@
-"""Text to values: how an option's string is read. Every function raises ValueError on what it cannot read."""
+"""Parses the values of options. Every function raises ValueError on text that it cannot read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIZE = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20
 
 
 def count(text: str) -> int:
-    """A whole number from 1 on; underscores may group digits."""
+    """A whole number of at least 1; underscores may group digits."""
     value = int(text)
     if value < 1:
         raise ValueError(text)
@@ -34,7 +34,7 @@ def count(text: str) -> int:
 
 
 def duration(text: str) -> int:
-    """`250ms`, `5s`, `10 minutes`, in nanoseconds. A bare number is refused: nobody agrees on its unit."""
+    """`250ms`, `5s` or `10 minutes`, in nanoseconds. A number without a unit is refused as ambiguous."""
     number, unit = _split(text)
     unit = _TIME_WORDS.get(unit, unit)
     if unit not in _TIME or number <= 0:
@@ -43,7 +43,7 @@ def duration(text: str) -> int:
 
 
 def size(text: str) -> int:
-    """`4096`, `64m`, `1g`, in bytes."""
+    """`4096`, `64m` or `1g`, in bytes."""
     number, unit = _split(text)
     if unit not in _SIZE or number * _SIZE[unit] < 1:
         raise ValueError(text)
@@ -51,7 +51,7 @@ def size(text: str) -> int:
 
 
 def rate(text: str) -> Fraction:
-    """Messages a second, `500` or `0.5`, exactly."""
+    """Messages per second, `500` or `0.5`, exactly."""
     value = Fraction(text.strip())
     if value <= 0:
         raise ValueError(text)

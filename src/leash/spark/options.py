@@ -1,4 +1,4 @@
-"""The one table of Spark options: it parses, it checks, and it writes the documentation."""
+"""The one table of Spark options: used to parse, to check and to write the documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leash.units import SECOND
 
 SOURCE, SINK, BROWSE = "source", "sink", "browse"
 
-# Spark hands these to a sink or a source together with the user's own options.
+# Spark passes these to a sink or a source together with the user's options.
 _SPARKS_OWN = ("checkpointlocation", "asyncprogresstracking")
 _SECRET = re.compile(r"://[^/\s@]*:[^/\s]*@")
 _MAY_HOLD_SECRETS = ("url", "password")
@@ -22,7 +22,7 @@ _MAY_HOLD_SECRETS = ("url", "password")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`parse` raises ValueError on a value that does not fit `allowed`."""
+    """One option. `parse` raises ValueError on a value that does not fit `allowed`."""
 
     name: str
     roles: tuple[str, ...]
@@ -55,11 +55,11 @@ def _text(text: str) -> str:
     return text
 
 
-_COUNT = "a whole number from 1 on"
+_COUNT = "a whole number of at least 1"
 _DURATION = "a duration with its unit, such as 250ms, 5s or 10m"
 _YES_NO = "true or false"
 _SIZE = "a size, such as 4096, 64m or 1g"
-_RATE = "messages a second, above 0, such as 500 or 0.5"
+_RATE = "messages per second, above 0, such as 500 or 0.5"
 _ALL = (SOURCE, SINK, BROWSE)
 _TAKE = (SOURCE, BROWSE)
 _S = SECOND
@@ -68,21 +68,21 @@ TABLE: tuple[Option, ...] = (
     Option("url", _ALL, _text, None, "an AMQP URL; hosts separated by commas are tried in turn",
            "Where the broker is: `amqp://user:password@host:5672/vhost`, or `amqps://`. Spark redacts "
            "this option."),
-    Option("username", _ALL, _text, None, "a user name", "Instead of the one in `url`."),
-    Option("password", _ALL, _text, None, "a password", "Instead of the one in `url`. Spark redacts it too."),
-    Option("vhost", _ALL, _text, None, "a virtual host", "Instead of the one in `url`."),
+    Option("username", _ALL, _text, None, "a user name", "Overrides the one in `url`."),
+    Option("password", _ALL, _text, None, "a password", "Overrides the one in `url`. Spark redacts it too."),
+    Option("vhost", _ALL, _text, None, "a virtual host", "Overrides the one in `url`."),
     Option("tls.caFile", _ALL, _text, None, "a PEM file", "Trust this authority instead of the system's."),
     Option("tls.certFile", _ALL, _text, None, "a PEM file", "Present this client certificate."),
     Option("tls.keyFile", _ALL, _text, None, "a PEM file", "The certificate's key, if not in that file."),
     Option("queue", _TAKE, _text, None, "the name of a queue", "Read this one queue."),
     Option("queues", (SOURCE,), _text, None, "names with quanta, or JSON",
-           'Read several, shared out by quantum: `gold:10,free:1`, or JSON with `quantum`, `rate`, '
-           '`burst` and '
-           '`tier` per queue: `{"gold": {"quantum": 10, "tier": 0}, "free": {"rate": 50}}`. Tier 0 goes '
+           'Read several queues, each in proportion to its quantum: `gold:10,free:1`, or JSON with '
+           '`quantum`, `rate`, `burst` and `tier` per queue: '
+           '`{"gold": {"quantum": 10, "tier": 0}, "free": {"rate": 50}}`. Tier 0 goes '
            'first.'),
     Option("partitions", (SOURCE, SINK), _text, None, "the name of partitions that `leash ring` made",
-           "Read all queues of a partitioned topology, each in order, through resizes too (implies "
-           "`ordered`); or publish to it, by key."),
+           "Read all queues of partitions, each in order, also during resizes (implies `ordered`); or "
+           "publish to them, by key."),
     Option("maxRecordsPerTrigger", (SOURCE,), option_values.count, None, _COUNT,
            "At most this many messages in a batch.", alias="maxOffsetsPerTrigger"),
     Option("maxBytesPerTrigger", (SOURCE,), option_values.size, None, _SIZE,
@@ -94,13 +94,13 @@ TABLE: tuple[Option, ...] = (
     Option("maxRecordsPerPartition", (SOURCE,), option_values.count, 10_000, _COUNT,
            "Cut the batch into tasks of at most this many messages; smaller lets fast executors take more."),
     Option("minPartitions", (SOURCE,), option_values.count, None, _COUNT,
-           "Cut finer where a batch would have fewer tasks. `ordered` ignores it."),
+           "Cut finer if a batch would have fewer tasks. `ordered` ignores it."),
     Option("maxRatePerSecond", (SOURCE,), option_values.rate, None, _RATE,
-           "Of this query, over all its queues, across batches and restarts."),
+           "The rate of this query, over all its queues, batches and restarts."),
     Option("burst", (SOURCE,), option_values.count, None, _COUNT,
            "How many messages `maxRatePerSecond` may let through at once. Default: one second's worth."),
     Option("targetDelay", (SOURCE,), option_values.duration, None, _DURATION,
-           "Size batches so that one takes about this long, from how fast the last ones went."),
+           "Size batches so that each takes about this long, judging by the last ones."),
     Option("stagingLocation", (SOURCE,), _text, None, "a folder that driver and executors share",
            "Required. Messages wait here between leaving the queue and being committed: a local or mounted "
            "folder, `s3://`, `gs://` or `abfs://`. Keep it as safe as the checkpoint, and apart from it."),
@@ -111,17 +111,17 @@ TABLE: tuple[Option, ...] = (
     Option("deduplicationMaxRows", (SOURCE,), option_values.count, 1_000_000, _COUNT,
            "How many such rows to remember; 16 bytes each. The oldest go first, with a warning."),
     Option("failOnDataLoss", (SOURCE,), option_values.flag, True, _YES_NO,
-           "Fail on a queue that vanished or a staged file that is missing or corrupt; else warn and go on."),
+           "Fail if a queue is gone or a staged file is missing or corrupt; otherwise warn and go on."),
     Option("orphanedStaging", (SOURCE,), _one_of("fail", "adopt", "discard"), "fail",
            "fail, adopt or discard",
-           "What to do at the start of a new checkpoint with staged messages of an older one."),
+           "What a new checkpoint does with staged messages of an older one."),
     Option("pollTimeout", (SOURCE,), option_values.duration, _S // 4, _DURATION,
            "How long a task waits on an empty queue before it returns less than granted.", shown="250ms"),
     Option("ordered", (SOURCE,), option_values.flag, False, _YES_NO,
            "Keep each queue's order: one task per queue, at most 65,535 messages, and no other consumer."),
     Option("includeHeaders", _TAKE, option_values.flag, False, _YES_NO, "Add the `headers` column."),
     Option("mode", (BROWSE,), _one_of("browse"), None, "browse",
-           "`browse` looks at messages and leaves them in the queue. The only batch read there is."),
+           "`browse` looks at messages and leaves them in the queue. It is the only batch read."),
     Option("limit", (BROWSE,), option_values.count, 100, _COUNT, "Look at this many messages at most."),
     Option("exchange", (SINK,), str, None, "the name of an exchange",
            "Publish to this exchange; the default one if empty. A row's `exchange` column wins."),
@@ -131,13 +131,13 @@ TABLE: tuple[Option, ...] = (
     Option("confirmTimeout", (SINK,), option_values.duration, 30 * _S, _DURATION,
            "How long to wait for the broker's confirms, and for a resource alarm to end.", shown="30s"),
     Option("messageId", (SINK,), _one_of("auto", "none"), "none", "auto or none",
-           "`auto` gives rows without a `message_id` one made of query, batch, partition and row, so that a "
-           "retried batch repeats its ids."),
+           "`auto` gives rows without a `message_id` an id made of query, batch, partition and row, so that "
+           "a retried batch repeats its ids."),
 )  # fmt: skip
 
 
 def parse(role: str, given: Mapping[str, str]) -> dict[str, Any]:
-    """Every option of that role by field name, defaults filled in; ConfigError on the first that is wrong."""
+    """Every option of a role by field name, with defaults; ConfigError on the first that is wrong."""
     known = {
         name.lower(): option
         for option in TABLE
@@ -152,7 +152,7 @@ def parse(role: str, given: Mapping[str, str]) -> dict[str, Any]:
             continue
         if name.lower() not in _MAY_HOLD_SECRETS and _SECRET.search(text):
             raise ConfigError(
-                name, _Hidden(), "holds a password; only url and password may, Spark redacts those"
+                name, _Hidden(), "holds a password; only url and password may, since Spark redacts those"
             )
         option = known.get(name.lower())
         if option is None:
@@ -181,7 +181,7 @@ def markdown(role: str) -> str:
 
 
 class _Hidden:
-    """Stands for a value that may be a secret; what an unknown option holds, nobody can tell."""
+    """Stands for a value that may be a secret, such as that of an unknown option."""
 
     def __repr__(self) -> str:
         return "(hidden)"
@@ -196,10 +196,10 @@ def _shown(option: Option) -> str:
 
 
 def _unknown(role: str, name: str, known: list[str]) -> str:
-    """The nearest name, or who else would take it."""
+    """The nearest name, or the role that has this option."""
     spelled = {n.lower(): n for option in TABLE for n in (option.name, option.alias) if n}
     if name.lower() == "path":
-        return "RabbitMQ has no paths: use load() and start() without one"
+        return "RabbitMQ has no paths: call load() and start() without one"
     if name.lower() in spelled:
         owners = next(o.roles for o in TABLE if name.lower() in (o.name.lower(), o.alias.lower()))
         return f"is an option of the {' and the '.join(owners)}, not of the {role}"

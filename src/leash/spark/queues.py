@@ -1,4 +1,4 @@
-"""The `queue` and `queues` options: which queues, and what each may take of a batch."""
+"""The `queue` and `queues` options: which queues, and each one's share of a batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORMS = 'names with quanta like "gold:10,free:1", or JSON like {"gold": {"quant
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """One lane: `rate` messages a second with bursts of `burst`, lower `tier` first."""
+    """One lane: `rate` messages per second with bursts of `burst`, lower `tier` first."""
 
     name: str
     quantum: int = 1
@@ -25,7 +25,7 @@ class QueueSpec:
 
 
 def parse_queues(queue: str | None, queues: str | None) -> tuple[QueueSpec, ...]:
-    """Exactly one of the two options; names unique; at least one queue."""
+    """The queues of exactly one of the two options; names are unique."""
     if (queue is None) == (queues is None):
         raise ConfigError("queue", queue, "set exactly one of queue (one name) and queues (several)")
     if queue is not None:
@@ -43,7 +43,7 @@ def parse_queues(queue: str | None, queues: str | None) -> tuple[QueueSpec, ...]
 def _from_list(text: str) -> tuple[QueueSpec, ...]:
     specs = []
     for item in text.split(","):
-        # The last colon: a queue's name may contain others.
+        # Split at the last colon: a queue's name may contain colons.
         name, colon, quantum = item.strip().rpartition(":")
         if not colon:
             name, quantum = quantum, "1"
@@ -51,7 +51,7 @@ def _from_list(text: str) -> tuple[QueueSpec, ...]:
             specs.append(QueueSpec(name, option_values.count(quantum)))
         except ValueError:
             raise ConfigError(
-                "queues", item.strip(), "a quantum is a whole number from 1 on: " + _FORMS
+                "queues", item.strip(), "a quantum is a whole number of at least 1: " + _FORMS
             ) from None
     return tuple(specs)
 
@@ -81,16 +81,16 @@ def _spec(name: str, settings: object) -> QueueSpec:
             )
     quantum, tier, burst = settings.get("quantum", 1), settings.get("tier", 0), settings.get("burst")
     if not _whole(quantum, 1):
-        raise ConfigError(f"{where}.quantum", quantum, "a whole number from 1 on")
+        raise ConfigError(f"{where}.quantum", quantum, "a whole number of at least 1")
     if not _whole(tier, 0):
-        raise ConfigError(f"{where}.tier", tier, "a whole number from 0 on; 0 is served first")
+        raise ConfigError(f"{where}.tier", tier, "a whole number of at least 0; 0 is served first")
     rate = settings.get("rate")
     try:
         exact = None if rate is None else option_values.rate(str(rate))
     except ValueError:
-        raise ConfigError(f"{where}.rate", rate, "messages a second, above 0") from None
+        raise ConfigError(f"{where}.rate", rate, "messages per second, above 0") from None
     if burst is not None and (not _whole(burst, 1) or exact is None):
-        raise ConfigError(f"{where}.burst", burst, "a whole number from 1 on, together with a rate")
+        raise ConfigError(f"{where}.burst", burst, "a whole number of at least 1, together with a rate")
     return QueueSpec(name, quantum, tier, exact, burst)
 
 

@@ -1,4 +1,4 @@
-"""Options as typed values: what a source, a browse or a sink was told, checked as a whole."""
+"""Options as typed values, for a source, a browse or a sink, checked as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_ORDERED_SPLIT = 65_535  # one prefetch window: 16 bits
 
 @dataclass(frozen=True, kw_only=True)
 class Broker:
-    """Where and as whom. Never printed: it holds the password."""
+    """How to reach the broker. Never printed: it holds the password."""
 
     url: str
     username: str | None
@@ -33,11 +33,11 @@ class Broker:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """Durations in nanoseconds, sizes in bytes."""
+    """A source's options. Durations are in nanoseconds, sizes in bytes."""
 
     broker: Broker
     queues: tuple[QueueSpec, ...]
-    """Those of `partitions` are looked up by the driver, and change when they are resized."""
+    """Empty with `partitions`: then the driver looks the queues up, and a resize changes them."""
     partitions: str | None
     max_records_per_trigger: int | None
     max_bytes_per_trigger: int | None
@@ -71,7 +71,7 @@ class BrowseSettings:
 class SinkSettings:
     broker: Broker
     exchange: str | None
-    """That of `partitions`, where those are named."""
+    """The exchange; with `partitions`, theirs."""
     partitions: str | None
     routing_key: str | None
     mandatory: bool
@@ -108,8 +108,8 @@ def browse_settings(given: Mapping[str, str]) -> BrowseSettings:
         raise ConfigError(
             "mode",
             None,
-            "a batch read would have to empty the queue with no way to retry; use readStream with "
-            "trigger(availableNow=True) to take what is there, or mode=browse to look without taking",
+            "a batch read would empty the queue with no way to retry; use readStream with "
+            "trigger(availableNow=True) to take what is ready, or mode=browse to look without taking",
         )
     values = options.parse(options.BROWSE, given)
     values.pop("mode")

@@ -1,4 +1,4 @@
-"""The Spark data source `rabbitmq`: what Spark calls, and nothing else."""
+"""The Spark data source `rabbitmq`: only the methods that Spark calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_LIMIT = (1 << 63) - 1
 
 
 class RabbitMQ(DataSource):
-    """Nothing is checked before it is known whether options are a source's or a sink's."""
+    """The data source. Options are checked once it is known whether they are a source's or a sink's."""
 
     @classmethod
     def name(cls) -> str:
@@ -78,7 +78,7 @@ class SplitPartition(InputPartition):
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark makes a second one just to pickle it, so there is nothing here but settings until it is asked."""
+    """Spark makes a second one just to pickle it, so it holds only settings until it is used."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
@@ -100,7 +100,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver.initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        # Always a row limit, so that ReadAllAvailable can only mean that Spark lifts it.
+        # Always a row limit, so that ReadAllAvailable always means that Spark lifted it.
         return ReadMaxRows(self._settings.max_records_per_trigger or _NO_LIMIT)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802

@@ -1,4 +1,4 @@
-"""Messages that begin without having been in a lane's buffer: charged and limited as any other."""
+"""Messages that begin without having been in a lane's buffer: charged and limited like any other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from leash.policies.fair.rounds import Ticket
 
 
 def may_begin(flow: Flow, now: int, lane: str) -> bool:
-    """Whether one of this lane may begin now, by its tokens and by who else waits."""
+    """True if a message of this lane may begin now: it has a token, and no other lane is ahead."""
     state = flow.lanes[lane]
     buckets = [bucket for bucket in (state.bucket, flow.total) if bucket is not None]
     if state.blocks or any(bucket.wait(now) for bucket in buckets):
@@ -17,7 +17,7 @@ def may_begin(flow: Flow, now: int, lane: str) -> bool:
 
 
 def begin(flow: Flow, now: int, lane: str) -> None:
-    """One begins: `Flow.done` takes it back as a dispatch of one, `begin_not` if it did not come about."""
+    """Charge for a message that begins: `Flow.done` takes it as a dispatch of one; `begin_not` undoes it."""
     state = flow.lanes[lane]
     state.in_work += 1
     state.charged += 1
@@ -29,7 +29,7 @@ def begin(flow: Flow, now: int, lane: str) -> None:
 
 
 def begin_not(flow: Flow, now: int, lane: str) -> None:
-    """What `begin` was charged for did not come about."""
+    """Undo `begin`: there was no message."""
     state = flow.lanes[lane]
     state.in_work -= 1
     state.charged -= 1
