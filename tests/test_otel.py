@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from leash import Consumer, Message, Queue, Retry
 from leash.amqp import Channel, Outgoing, Properties, Publisher
 from leash.amqp.topology import declare_queue
-from leash.otel import FAILED_IN, headers, metrics, traced
+from leash.otel import FAILED_IN, headers, metrics, traced, tracing, tracing_async
 from leash.testing import Rehearsal
 from tests.consumer.kit import depth, running, until
 
@@ -140,6 +140,33 @@ def test_async_and_batch_handlers_and_messages_without_a_context() -> None:
     assert len(span.links) == 4
     assert span.attributes is not None
     assert span.attributes["messaging.batch.message_count"] == 4
+
+
+def test_as_middleware_it_makes_the_same_spans() -> None:
+    traces = Traces()
+    from opentelemetry import trace
+
+    before = trace.get_tracer
+    trace.get_tracer = lambda *_, **__: traces.tracer
+    try:
+        plain = Consumer("amqp://nowhere.invalid", ["plain"])
+        plain.handler(lambda message: tracing(message, lambda each: each.ack()))
+        slow = Consumer("amqp://nowhere.invalid", ["slow"])
+
+        async def work(message: Message) -> None:
+            await asyncio.sleep(0.01)
+
+        @slow.handler
+        async def around(message: Message) -> None:
+            await tracing_async(message, work)
+
+        for consumer, name in ((plain, "plain"), (slow, "slow")):
+            with Rehearsal(consumer) as stage:
+                stage.publish(name, b"x")
+                stage.run()
+            assert len(traces.named(f"process {name}")) == 1
+    finally:
+        trace.get_tracer = before
 
 
 def test_an_ordered_message_stays_as_it_came() -> None:

@@ -79,8 +79,8 @@ class NotDrained(LeashError):
 
     def __init__(self, drain: float, in_work: int, unconfirmed: int) -> None:
         super().__init__(
-            f"drain={drain:g} s ran out with {in_work + unconfirmed} messages left: {in_work} with handlers, "
-            f"{unconfirmed} whose copies are not confirmed. The broker delivers them again"
+            f"drain={drain:g} s ran out; messages left: {in_work + unconfirmed} ({in_work} with handlers, "
+            f"{unconfirmed} whose copies are not confirmed). The broker delivers them again"
         )
         self.in_work = in_work
         self.unconfirmed = unconfirmed

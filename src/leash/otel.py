@@ -80,6 +80,18 @@ def traced(handler: Handler, tracer: Tracer | None = None) -> Handler:
     return cast("Handler", synchronous)
 
 
+def tracing(message: Message, call_next: Callable[[Message], object]) -> object:
+    """The same as middleware around a plain handler."""
+    with _span(message, None):
+        return call_next(message)
+
+
+async def tracing_async(message: Message, call_next: Callable[[Message], Awaitable[object]]) -> object:
+    """The same as middleware around an `async` handler."""
+    with _span(message, None):
+        return await call_next(message)
+
+
 @contextmanager
 def _span(given: Message | list[Message], tracer: Tracer | None) -> Iterator[Span]:
     messages = given if isinstance(given, list) else [given]

@@ -318,9 +318,7 @@ def test_a_drain_that_ran_out_is_an_exit_status_of_its_own(
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 3
-    said = (
-        "leash: drain=0.5 s ran out with 2 messages left: 2 with handlers, 0 whose copies are not confirmed"
-    )
+    said = "leash: drain=0.5 s ran out; messages left: 2 (2 with handlers, 0 whose copies are not confirmed)"
     assert said in err.splitlines()[-1]
     until(lambda: depth(channel, "gold") == 5)
 

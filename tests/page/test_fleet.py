@@ -53,6 +53,18 @@ def test_queues_are_summed_over_processes_and_shares_go_by_those_with_work() -> 
     assert kinds(view) == []
 
 
+def test_a_queue_at_its_rate_or_without_waiting_messages_lowers_nobodys_target() -> None:
+    then = {"a": queue(), "b": queue(), "mail": queue(rate=5), "stuck": queue()}
+    now = {
+        "a": queue(handled=100, depth=9),
+        "b": queue(handled=100, depth=9),
+        "mail": queue(rate=5, handled=50, depth=900),
+        "stuck": queue(in_work=1),
+    }
+    targets = {each["name"]: each["target"] for each in fed(then, now)["queues"]}
+    assert targets == {"a": 0.5, "b": 0.5, "mail": 0.0, "stuck": 0.0}
+
+
 def test_a_process_that_is_silent_for_three_seconds_is_gone_and_one_that_says_good_bye_has_left() -> None:
     fleet = Fleet()
     fleet.heard(10.0, report("a"))
@@ -69,6 +81,9 @@ def test_a_process_that_is_silent_for_three_seconds_is_gone_and_one_that_says_go
     assert kinds(view) == [("gone", "a")]
     fleet.tick(700.0)
     assert fleet.view(700.0)["processes"] == []
+    fleet.heard(800.0, report("seldom", every=2.5))
+    assert [process["state"] for process in fleet.view(807.4)["processes"]] == ["here"]
+    assert [process["state"] for process in fleet.view(807.5)["processes"]] == ["gone"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import queue
 import secrets
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import leash
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 log = logger("leash.consumer")
 
 VERSION = 1
-EVERY = 1.0
+EVERY, SELDOM = 1.0, 5.0
+"""Seconds from one report to the next; with a thousand queues it is less often, up to so long."""
+_COST = 0.01  # of a core, that reports may take
 _ACTIONS = ("pause", "resume", "quantum", "rate")
 
 
@@ -123,6 +126,7 @@ class Reporter:
         self._broadcast = Broadcast(consumer.settings.uri, name, CONTROL, self._asked.put)
         self._left = threading.Event()
         self._refused = ""
+        self._every = EVERY
         self._thread = threading.Thread(target=self._run, name="leash-reporter", daemon=True)
 
     def start(self) -> None:
@@ -152,17 +156,19 @@ class Reporter:
         self._broadcast.close()
 
     def _obey(self) -> None:
-        """For a second."""
+        """Until the next report is due, or a request has come."""
         try:
-            body = self._asked.get(timeout=EVERY)
+            body = self._asked.get(timeout=self._every)
         except queue.Empty:
             return
         if body is not None:
             self.act(body)
 
     def _tell(self, **more: object) -> None:
-        told = self._who | report(self._consumer.stats()) | more
+        began = time.thread_time()
+        told = self._who | {"every": self._every} | report(self._consumer.stats()) | more
         self._broadcast.send(STATS, json.dumps(told, separators=(",", ":")).encode())
+        self._every = min(SELDOM, max(EVERY, (time.thread_time() - began) / _COST))
         trouble = self._broadcast.trouble or ""
         if trouble and trouble != self._refused:
             log.debug("event=not_reported reason=%r", trouble)

@@ -37,7 +37,9 @@ class Process:
         return self.reports[-1]
 
     def gone(self, now: float) -> bool:
-        return now - self.heard >= SILENT
+        """Silent for three reports, which come once a second unless there are very many queues."""
+        every = self.last.get("every", 1.0)
+        return now - self.heard >= SILENT * (every if isinstance(every, int | float) and every > 1 else 1.0)
 
     def took(self) -> tuple[Report, float]:
         """The oldest report that is kept, and the seconds from it to the last."""
@@ -209,20 +211,25 @@ def _queues(processes: list[Process]) -> list[dict[str, Any]]:
             if queue is None:
                 queue = found[name] = _empty(name, now)
             _add(queue, now, then, seconds, process.last)
-    busy = [queue for queue in found.values() if queue["busy"]]
-    handled = sum(queue["handled"] for queue in busy) or 1
-    spent = sum(queue["spent"] for queue in busy) or 1.0
-    quanta = sum(queue["quantum"] for queue in busy) or 1
+    competing = {name: queue for name, queue in found.items() if queue["busy"] and not _held_back(queue)}
+    handled = sum(queue["handled"] for queue in found.values()) or 1
+    spent = sum(queue["spent"] for queue in found.values()) or 1.0
+    quanta = sum(queue["quantum"] for queue in competing.values()) or 1
     for queue in found.values():
-        queue["share"] = queue["handled"] / handled if queue["busy"] else 0.0
-        queue["target"] = queue["quantum"] / quanta if queue["busy"] else 0.0
-        queue["time_share"] = queue["spent"] / spent if queue["busy"] else 0.0
+        queue["share"] = queue["handled"] / handled
+        queue["target"] = queue["quantum"] / quanta if queue["name"] in competing else 0.0
+        queue["time_share"] = queue["spent"] / spent
         queue["wait_50"], queue["wait_99"] = (percentile(queue["waited"], part) for part in (0.5, 0.99))
         queue["took_50"], queue["took_99"] = (percentile(queue["took"], part) for part in (0.5, 0.99))
         queue["usual"] = percentile(queue["ever"], 0.99)
         for inner in ("waited", "took", "ever", "handled", "spent"):
             del queue[inner]
     return list(found.values())
+
+
+def _held_back(queue: Mapping[str, Any]) -> bool:
+    """Whether it does not compete for its share: it is paused, or takes about what its rate allows."""
+    return queue["why"] == "paused" or (queue["limit"] is not None and queue["rate"] > 0.75 * queue["limit"])
 
 
 def _empty(name: str, now: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,7 +273,7 @@ def _add(
     queue["why"] = queue["why"] or now.get("why", "")
     queue["reason"] = queue["reason"] or now.get("reason", "")
     queue["unfair"] = queue["unfair"] or str(report["unfair"].get(queue["name"], ""))
-    queue["busy"] = queue["busy"] or handled > 0 or bool(now.get("depth") or now.get("in_work"))
+    queue["busy"] = queue["busy"] or handled > 0 or bool(now.get("depth"))
     queue["waited"] = between(queue["waited"], now.get("waited", []), then.get("waited", []))
     queue["took"] = between(queue["took"], now.get("took", []), then.get("took", []))
     queue["ever"] = between(queue["ever"], now.get("took", []), [])
