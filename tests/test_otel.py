@@ -18,6 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from leash import Consumer, Message, Queue, Retry
 from leash.amqp import Channel, Outgoing, Properties, Publisher
 from leash.amqp.topology import declare_queue
+from leash.errors import ConfigError
 from leash.otel import FAILED_IN, headers, metrics, traced, tracing, tracing_async
 from leash.testing import Rehearsal
 from tests.consumer.kit import depth, running, until
@@ -149,24 +150,34 @@ def test_as_middleware_it_makes_the_same_spans() -> None:
     before = trace.get_tracer
     trace.get_tracer = lambda *_, **__: traces.tracer
     try:
-        plain = Consumer("amqp://nowhere.invalid", ["plain"])
-        plain.handler(lambda message: tracing(message, lambda each: each.ack()))
-        slow = Consumer("amqp://nowhere.invalid", ["slow"])
+        bodies: list[object] = []
+        plain = Consumer("amqp://nowhere.invalid", ["plain"], middleware=[tracing])
+        slow = Consumer("amqp://nowhere.invalid", ["slow"], middleware=[tracing_async])
 
-        async def work(message: Message) -> None:
-            await asyncio.sleep(0.01)
+        @plain.handler
+        def keep(body: dict[str, Any]) -> None:
+            bodies.append(body)
 
         @slow.handler
-        async def around(message: Message) -> None:
-            await tracing_async(message, work)
+        async def work(message: Message) -> None:
+            await asyncio.sleep(0.01)
+            bodies.append(message.body)
 
         for consumer, name in ((plain, "plain"), (slow, "slow")):
             with Rehearsal(consumer) as stage:
-                stage.publish(name, b"x")
+                stage.publish(name, b'{"number": 13}')
                 stage.run()
             assert len(traces.named(f"process {name}")) == 1
+        assert bodies == [{"number": 13}, b'{"number": 13}']
     finally:
         trace.get_tracer = before
+
+
+def test_a_handler_of_decoded_bodies_is_traced_by_middleware_only() -> None:
+    def work(body: dict[str, Any]) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"traced=.*: a handler of messages; use middleware=\[tracing\]"):
+        traced(work)
 
 
 def test_an_ordered_message_stays_as_it_came() -> None:

@@ -1,17 +1,14 @@
 """OpenTelemetry: a span for each message that a handler gets, and the metrics by their usual names.
 
-    from leash.otel import headers, metrics, traced
+    from leash.otel import headers, metrics, tracing
 
-    @consumer.handler
-    @traced
-    def work(message): ...
+    consumer = Consumer(uri, ["orders"], middleware=[tracing])    # tracing_async for `async def`
+    metrics(consumer)                                             # uses your program's meter provider
+    publisher.publish(body, "orders", headers=headers())          # carries the current context
 
-    metrics(consumer)                                    # to the meter provider that your program has set
-    Outgoing(body, "", "orders", Properties(headers=headers()))    # publish, with the context that is current
-
-The context travels in the header `traceparent`, as the W3C writes it. So a handler's span is a child of
-whoever published the message. A message that failed carries the span of that try in `x-leash-traceparent`,
-and its next try is linked to it. Needs the extra `leash[otel]`; nothing else of Leash imports this module.
+The header `traceparent` carries the context, in the W3C's format: the handler's span is a child of the span
+that published the message. A message that failed carries the span of that try in `x-leash-traceparent`, and
+its next try is linked to it. Needs the extra `leash[otel]`; no other module of Leash imports this one.
 """
 
 from __future__ import annotations
@@ -21,14 +18,15 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from leash.amqp.properties import with_headers
+from leash.consumer.handlers import wanted
 from leash.consumer.message import Message
 from leash.consumer.metrics import ConsumerCollector, families
 from leash.consumer.stats import Stats
 from leash.consumer.workers import is_async
-from leash.errors import LeashError, ProtocolError
+from leash.errors import ConfigError, LeashError, ProtocolError
 
 try:
     from opentelemetry import metrics as otel_metrics
@@ -55,14 +53,19 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 def headers(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A message's headers, with the current context: for whoever publishes it."""
+    """Headers for a message to publish: those given, and the current context."""
     carried: dict[str, Any] = dict(given or {})
     propagate.inject(carried)
     return carried
 
 
 def traced(handler: Handler, tracer: Tracer | None = None) -> Handler:
-    """Wraps a handler, plain or `async`, of one message or of a batch: one span for each call."""
+    """Wraps a handler of messages, plain or `async`, for one message or for a batch: one span per call."""
+    what = wanted(handler)
+    if what not in (Message, list) and Message not in get_args(what):
+        raise ConfigError(
+            "traced", handler, "a handler of messages; use middleware=[tracing] with one of decoded bodies"
+        )
     if is_async(handler):
 
         @functools.wraps(handler)
@@ -81,13 +84,13 @@ def traced(handler: Handler, tracer: Tracer | None = None) -> Handler:
 
 
 def tracing(message: Message, call_next: Callable[[Message], object]) -> object:
-    """The same as middleware around a plain handler."""
+    """Middleware for plain handlers: one span per call."""
     with _span(message, None):
         return call_next(message)
 
 
 async def tracing_async(message: Message, call_next: Callable[[Message], Awaitable[object]]) -> object:
-    """The same as middleware around an `async` handler."""
+    """Middleware for `async def` handlers: one span per call."""
     with _span(message, None):
         return await call_next(message)
 

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import LONG
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
@@ -100,7 +102,7 @@ class Browser:
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
-    def until(self, script: str, seconds: float = 60.0) -> None:
+    def until(self, script: str, seconds: float = LONG) -> None:
         """Wait for an expression to be true."""
         deadline = time.monotonic() + seconds
         guarded = f"(() => {{ try {{ return !!({script}); }} catch (e) {{ return false; }} }})()"

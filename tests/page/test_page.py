@@ -99,17 +99,17 @@ def test_every_panel_is_drawn_with_a_fleet_of_three_and_a_query(
     query = Query(options(uri, tmp_path / "orders-to-lake"))
     with fleet_of_three(uri) as workers, served(uri, actions=True) as (page, url):
         origin = url.partition("#")[0]
-        until(lambda: page.fleet.view(0)["totals"] is not None and len(page.fleet._processes) == 3, 120)
+        until(lambda: page.fleet.view(0)["totals"] is not None and len(page.fleet._processes) == 3)
         assert query.plan()
         browser.open(url)
-        browser.until("document.querySelectorAll('#processes tbody tr').length === 3", 120)
-        browser.until("document.querySelector('#attention').innerText.includes('stuck')", 120)
-        browser.until("document.querySelector('#attention').innerText.includes('throttled')", 120)
+        browser.until("document.querySelectorAll('#processes tbody tr').length === 3")
+        browser.until("document.querySelector('#attention').innerText.includes('stuck')")
+        browser.until("document.querySelector('#attention').innerText.includes('throttled')")
         browser.until("document.querySelector('#spark').innerText.includes('orders-to-lake')")
         browser.until(
             "document.querySelector('#failures').innerText.includes('<img src=x onerror=alert(1)>')"
         )
-        browser.until("document.querySelector('.changes').children.length > 0", 120)
+        browser.until("document.querySelector('.changes').children.length > 0")
         for width in (390, 1024, 1600):
             for theme in ("light", "dark"):
                 browser.open(url, width, 900, theme)
@@ -136,8 +136,8 @@ def test_every_panel_is_drawn_with_a_fleet_of_three_and_a_query(
             == 0
         )
         workers[0].kill()
-        browser.until("document.querySelector('#processes').innerText.includes('gone')", 10)
-        browser.until("document.querySelector('#attention').innerText.includes('worker-0')", 10)
+        browser.until("document.querySelector('#processes').innerText.includes('gone')")
+        browser.until("document.querySelector('#attention').innerText.includes('worker-0')")
     assert browser.console == []
     assert {f"{urlsplit(each).scheme}://{urlsplit(each).netloc}/" for each in browser.requests} == {origin}
     query.reader.stop()

@@ -11,15 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import FrameType
-from typing import Any, Protocol, get_args, overload
+from typing import Any, get_args, overload
 
 from leash.amqp.uri import Uri, parse
+from leash.consumer.beside import Beside
 from leash.consumer.costs import Asked, costs_of
-from leash.consumer.handlers import D, Handlers, Middleware, R
-from leash.consumer.health import address, serve_health
+from leash.consumer.handlers import D, Decorator, Handlers, Middleware, R
 from leash.consumer.message import Message
 from leash.consumer.partitioned import PartitionedSession
-from leash.consumer.reporting import Reporter
 from leash.consumer.retry import Retry
 from leash.consumer.session import LIVE, Parts, Session
 from leash.consumer.settings import BUFFER_BYTES, OnExhausted, Queue, Settings, queues_of, text
@@ -31,19 +30,6 @@ from leash.units import SECOND, nanoseconds
 
 _RETRY = Retry()
 _LOOK = 0.1  # seconds between two checks for signals in `run`
-
-
-class Decorator(Protocol):
-    """What `@consumer.handler("orders")` takes, as `@consumer.handler` does."""
-
-    @overload
-    def __call__(self, function: Callable[[Message], R], /) -> Callable[[Message], R]: ...
-
-    @overload
-    def __call__(self, function: Callable[[D], R], /) -> Callable[[D], R]: ...
-
-    @overload
-    def __call__(self, function: Callable[[D, Message], R], /) -> Callable[[D, Message], R]: ...
 
 
 class Consumer:
@@ -141,11 +127,7 @@ class Consumer:
             consumer_timeout=consumer_timeout,
             name=name or f"leash {socket.gethostname()}:{os.getpid()}",
         )
-        if health is not None:
-            address("health", health)
-        self._health = health
-        self._unserve: Callable[[], None] = _nothing
-        self._reporter = Reporter(self) if report else None
+        self._beside = Beside(self, health, report)
         self._workers = workers
         self._partitions = partitions
         if partitions is None:
@@ -264,15 +246,15 @@ class Consumer:
             else:
                 self._session = PartitionedSession(self.settings, handler, self._partitions, self._workers)
             try:
-                if self._health is not None and parts is LIVE:
-                    self._unserve = serve_health(self, self._health)
+                if parts is LIVE:
+                    self._beside.serve()
                 self._session.start()
             except BaseException:
                 self._session = None
-                self._unserve()
+                self._beside.unserve()
                 raise
-            if self._reporter is not None and parts is LIVE:
-                self._reporter.start()
+            if parts is LIVE:
+                self._beside.report()
 
     def stop(self) -> bool:
         """Finish running handlers and leave; False: one was still running at the deadline.
@@ -287,17 +269,13 @@ class Consumer:
         with self._leaving:
             if self._ended is None:
                 self._ended = self._running().stop()
-                self._unserve()
-                if self._reporter is not None:
-                    self._reporter.stop()
+                self._beside.stop()
             return self._ended
 
     def abandon(self) -> None:
         """Leave at once, as a crash would: the broker redelivers what was not settled."""
         self._running().abandon()
-        self._unserve()
-        if self._reporter is not None:
-            self._reporter.leave()
+        self._beside.leave()
 
     def reset(self) -> None:
         """Forget the session that ended, so that another one can be started."""
@@ -360,10 +338,6 @@ def _checked(retry: Retry | None) -> Retry:
     if retry is not None and not isinstance(retry, Retry):
         raise ConfigError("retry", retry, "a Retry, or None for one try")
     return retry or Retry(tries=1)
-
-
-def _nothing() -> None:
-    """Stops a server that was never started."""
 
 
 def _install(on_signal: Callable[[int, FrameType | None], None]) -> list[tuple[int, Any]]:
