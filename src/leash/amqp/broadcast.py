@@ -51,7 +51,7 @@ class Broadcast:
         return self._channel is not None and not self._channel.closed
 
     def ready(self) -> bool:
-        """Open it if need be and if it is time to; whether it is open."""
+        """Open it if necessary and if a try is due; True if it is open."""
         if self.open:
             return True
         refused = None if self._channel is None else self._channel.error
@@ -73,7 +73,7 @@ class Broadcast:
         return self.open
 
     def _refuse(self, error: AmqpError) -> None:
-        """Somebody must grant something first: that takes a while."""
+        """Wait longer: somebody must grant a permission first."""
         self._due = time.monotonic() + _REFUSED_AGAIN
         self.trouble = str(error)
         self.close()
@@ -110,7 +110,7 @@ class Broadcast:
         channel.consume(queue, no_ack=True, deliver=deliver)
 
     def send(self, exchange: str, body: bytes) -> bool:
-        """Whether it was sent; whether anybody got it is not known."""
+        """True if it was sent; nobody knows who got it."""
         if not self.ready() or self._channel is None or self._connection is None:
             return False
         if self._connection.blocked is not None:

@@ -14,7 +14,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for prog
 
 
 def say(told: Any) -> None:
-    """As JSON. What JSON has no form for (bytes in a header, say) is shown as text."""
+    """Print as JSON. Values that JSON has no form for, such as bytes in a header, are shown as text."""
     typer.echo(json.dumps(told, indent=2, default=_shown))
 
 
@@ -23,6 +23,6 @@ def _shown(value: object) -> str:
 
 
 def need(module: str, extra: str, command: str) -> None:
-    """Say what to install, in a sentence and before any work, if it is not there."""
+    """Raise an error that says what to install if a module is missing, before any work."""
     if importlib.util.find_spec(module) is None:
         raise LeashError(f"{command} needs {module}, which is not installed: pip install 'leash[{extra}]'")

@@ -31,7 +31,7 @@ class Histogram:
 
 
 class Durations:
-    """One queue's, of one worker."""
+    """The histograms of one queue and one worker."""
 
     __slots__ = ("handled", "waited")
 
@@ -78,7 +78,7 @@ NONE = Times()
 
 
 def merged(parts: Iterable[Histogram]) -> Times:
-    """Of all workers."""
+    """The sums over all workers."""
     counts = [0] * (len(BOUNDS) + 1)
     total = 0
     for part in parts:

@@ -1,10 +1,10 @@
-"""Whether a consumer lives and consumes, over HTTP, beside its metrics.
+"""Serves a consumer's health over HTTP, beside its metrics.
 
     /healthz    200 while the process lives
     /readyz     200 while it is connected and consumes every queue that is not paused; else 503
     /metrics    for Prometheus
 
-Anything else is 404. The answers of the first two are JSON; the second says why it is not ready.
+Anything else is 404. The first two answer in JSON; the second says why it is not ready.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def unready(stats: Stats | None) -> str | None:
 
 
 def serve_health(consumer: Consumer, where: int | str, argument: str = "health") -> Callable[[], None]:
-    """Serve `/healthz`, `/readyz` and `/metrics` from a thread; call what this returns to end it.
+    """Serve `/healthz`, `/readyz` and `/metrics` in a thread; call the result to end it.
 
-    `where` is a port, which only this machine can ask, or `"0.0.0.0:8080"`, which lets others in.
+    `where` is a port, to which only this machine can connect, or `"0.0.0.0:8080"`, which admits others.
     """
     host, port = address(argument, where)
     registry = CollectorRegistry()
@@ -131,4 +131,4 @@ class _Answer(BaseHTTPRequestHandler):
         return "leash"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """A probe every few seconds is no news."""
+        """Log nothing: there is a probe every few seconds."""

@@ -1,8 +1,8 @@
-"""What a consumer tells the fleet once a second, and what it does when it is asked to.
+"""A consumer's reports to the fleet, once a second, and the requests that it carries out.
 
-The numbers go to the exchange `leash.stats` as JSON (version 1), from a thread and a connection of their own;
-what cannot be sent is dropped. Requests come by `leash.control`: pause, resume, quantum and rate of a queue,
-each logged with whoever asked. Whoever may write to that exchange may ask.
+Reports go to the exchange `leash.stats` as JSON (version 1), from a separate thread and connection; a report
+that cannot be sent is dropped. Requests come from `leash.control`: pause, resume, quantum and rate of a
+queue. Each is logged with its sender. Everybody who may write to that exchange may send them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logger("leash.consumer")
 
 VERSION = 1
 EVERY, SELDOM = 1.0, 5.0
-"""Seconds from one report to the next; with a thousand queues it is less often, up to so long."""
+"""Seconds between two reports: usually, and at most, if reports cost more because of many queues."""
 _COST = 0.01  # of a core, that reports may take
 _ACTIONS = ("pause", "resume", "quantum", "rate")
 
@@ -133,12 +133,12 @@ class Reporter:
         self._thread.start()
 
     def leave(self) -> None:
-        """Say good-bye, if that is possible at once, and wait for nothing."""
+        """Send a last report, if that is possible at once, and do not wait for it."""
         self._left.set()
         self._asked.put(None)
 
     def stop(self) -> None:
-        """The same, and wait a little."""
+        """The same, and wait for up to two seconds."""
         self.leave()
         if self._thread.is_alive():
             self._thread.join(2.0)
@@ -148,7 +148,7 @@ class Reporter:
             try:
                 self._obey()
                 self._tell()
-            except Exception:  # whatever it is, the consumer goes on as if nothing were
+            except Exception:  # whatever it is, the consumer must not notice
                 log.exception("event=report_failed")
                 self._left.wait(EVERY)
         if self._broadcast.open:
@@ -156,7 +156,7 @@ class Reporter:
         self._broadcast.close()
 
     def _obey(self) -> None:
-        """Until the next report is due, or a request has come."""
+        """Wait until the next report is due, or carry out a request that comes first."""
         try:
             body = self._asked.get(timeout=self._every)
         except queue.Empty:
@@ -175,7 +175,7 @@ class Reporter:
         self._refused = trouble
 
     def act(self, body: bytes) -> None:
-        """Do what somebody asks for, if it is meant for us and makes sense."""
+        """Carry out a request if it is for this process and valid."""
         try:
             asked = json.loads(body)
             action, name, value = asked["action"], asked["queue"], asked.get("value")

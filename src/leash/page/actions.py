@@ -1,4 +1,4 @@
-"""What a viewer may do, where it is allowed: change queues, and look at, retry and purge what is parked."""
+"""What a viewer may do if actions are allowed: change queues; look at, retry and purge parked messages."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Ask = Callable[[dict[str, Any]], bool]
 
 
 class Actions:
-    """Of one page."""
+    """The actions of one page."""
 
     def __init__(self, uri: str | Uri) -> None:
         self._uri = uri
 
     def do(self, path: str, asked: Any, who: str, ask: Ask) -> dict[str, Any]:
-        """Whatever the path says; ConfigError if it makes no sense."""
+        """Do what the path says; raises ConfigError if it makes no sense."""
         if not isinstance(asked, dict):
             raise ConfigError("body", asked, "a JSON object")
         queue = asked.get("queue")

@@ -26,7 +26,7 @@ Report = dict[str, Any]
 
 
 class Process:
-    """One that reports."""
+    """A process that reports."""
 
     def __init__(self, report: Report, now: float) -> None:
         self.reports: deque[Report] = deque([report], _LOOKS)
@@ -37,7 +37,7 @@ class Process:
         return self.reports[-1]
 
     def gone(self, now: float) -> bool:
-        """Silent for three reports, which come once a second unless there are very many queues."""
+        """True if it missed three reports, which come once a second unless there are very many queues."""
         every = self.last.get("every", 1.0)
         return now - self.heard >= SILENT * (every if isinstance(every, int | float) and every > 1 else 1.0)
 
@@ -88,7 +88,7 @@ class Fleet:
         known.heard = now
 
     def tick(self, now: float) -> dict[str, Any]:
-        """Once a second: forget who is long gone, and note what lines are drawn of. Returns the view."""
+        """Forget processes that are long gone, and add a point to the history. Returns the view."""
         for key, process in list(self._processes.items()):
             patience = _LEFT if process.last["stopping"] else _FORGET
             if now - process.heard > patience:
@@ -156,7 +156,7 @@ class Fleet:
         }
 
     def certificate(self, now: float) -> dict[str, Any]:
-        """What was promised, beside what was measured: of each process, and of the fleet's last seconds."""
+        """What was promised and what was measured: of each process, and of the fleet's last seconds."""
         view = self.view(now)
         return {
             "version": 1,
@@ -186,7 +186,7 @@ class Fleet:
 
 
 def _sound(report: Report) -> bool:
-    """Whether it has what is counted on; anybody may write to the exchange."""
+    """True if it has the fields that are needed; anybody may write to the exchange."""
     numbers = ("seconds", "spread", "bound")
     return (
         isinstance(report.get("queues"), dict)
@@ -228,7 +228,7 @@ def _queues(processes: list[Process]) -> list[dict[str, Any]]:
 
 
 def _held_back(queue: Mapping[str, Any]) -> bool:
-    """Whether it does not compete for its share: it is paused, or takes about what its rate allows."""
+    """True if it does not compete for its share: it is paused, or takes about what its rate allows."""
     return queue["why"] == "paused" or (queue["limit"] is not None and queue["rate"] > 0.75 * queue["limit"])
 
 

@@ -1,4 +1,4 @@
-"""Where the page hears from: a virtual host's exchange, or one consumer of this process."""
+"""The page's sources of reports: a virtual host's exchange, or one consumer of this process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Exchange:
         self._heard(time.time(), told)
 
     def ask(self, request: dict[str, Any]) -> bool:
-        """Send a request to all processes; each that it is meant for obeys."""
+        """Send a request to all processes; those that it is meant for obey."""
         with self._sending:
             return self._broadcast.send(CONTROL, json.dumps({"v": VERSION, **request}).encode())
 

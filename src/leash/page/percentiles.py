@@ -1,4 +1,4 @@
-"""Percentiles out of histograms: counts by bucket, of which trailing zeros may be left out."""
+"""Percentiles of histograms: counts by bucket, without trailing zeros."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def between(known: Sequence[int], now: Sequence[int], then: Sequence[int]) -> li
 
 
 def percentile(counts: Sequence[int], part: float) -> float | None:
-    """Seconds that so great a part of messages did not exceed: the bound of its bucket. None: no messages."""
+    """The bound, in seconds, that this fraction of the messages did not exceed. None: no messages."""
     wanted = part * sum(counts)
     passed = 0
     for at, count in enumerate(counts):

@@ -175,7 +175,7 @@ class _Answer(BaseHTTPRequestHandler):
             self._json(400, {"error": str(error) or type(error).__name__})
 
     def _refusal(self) -> str | None:
-        """Why an action is refused; None: it is not."""
+        """Why an action is refused, or None."""
         if self.page.token is None:
             return "this page allows no actions: start it with --allow-actions"
         origin = self.headers.get("Origin")
@@ -245,4 +245,4 @@ class _Answer(BaseHTTPRequestHandler):
         return "leash"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Viewers are no news; actions are logged by themselves."""
+        """Log no requests; actions are logged elsewhere."""

@@ -1,4 +1,4 @@
-"""What a query tells the fleet of each batch: from a thread, and dropped where it cannot be sent."""
+"""A query's reports to the fleet, one per batch: sent by a thread, dropped if they cannot be sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logger(__name__)
 
 
 class Reports:
-    """Of one query. Its thread begins with the first batch."""
+    """The reports of one query. Its thread starts with the first batch."""
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
@@ -27,7 +27,7 @@ class Reports:
         self._thread: threading.Thread | None = None
 
     def tell(self, run: str, report: dict[str, Any]) -> None:
-        """Of a batch. Returns at once."""
+        """Report a batch. Returns at once."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="leash-reporter", daemon=True)
             self._thread.start()
