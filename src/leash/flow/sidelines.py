@@ -52,6 +52,10 @@ class Sidelines:
     def block(self, lane: LaneState, why: int) -> None:
         if not lane.blocks:
             self._rounds.block(lane.name)
+        if why & THROTTLED & ~lane.blocks:
+            lane.dries += (
+                1  # it sits out, if only from one look to the next: nobody owes it anything for that
+            )
         lane.blocks |= why
 
     def unblock(self, lane: LaneState, why: int) -> None:
@@ -68,8 +72,6 @@ class Sidelines:
         """Let a lane sit out until it has a token."""
         wait = lane.bucket.wait(now) if lane.bucket is not None else 0
         if wait:
-            if not lane.blocks & THROTTLED:
-                lane.dries += 1  # it sits out: nobody owes it anything until it has work again
             self.block(lane, THROTTLED)
             self.until(now + wait, lane)
         else:

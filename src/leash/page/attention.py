@@ -62,7 +62,7 @@ def _queue(queue: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield say(3, "stuck", f"a handler has been running for {running:.0f} s")
     if not queue["consumed"] and queue["why"] != "paused":
         yield say(3, "not consumed", "no process consumes it: it was deleted, or has no leader")
-    if queue["unfair"] and queue["limit"] is None:  # a queue at its rate is behind, as it was asked to be
+    if queue["unfair"]:
         yield say(2, "unfair", f"is further behind than fairness allows: {queue['unfair']}")
     if queue["failing"]:
         yield say(2, "failing", f"{queue['failing']} messages failed in the last 10 s")
