@@ -32,7 +32,7 @@ TESTED = {
     "consumer.md": 3,
     "getting-started.md": 4,
     "lab.md": 2,
-    "operations.md": 1,
+    "operations.md": 2,
     "partitions.md": 2,
     "publishing.md": 1,
     "spark.md": 5,
@@ -143,6 +143,15 @@ def test_metrics(channel: Channel, uri: str) -> None:
         assert registry.get_sample_value("leash_connected") == 1
     finally:
         consumer.stop()
+
+
+def test_tracing(channel: Channel, uri: str) -> None:
+    declare_queue(channel, "orders")
+    seen: list[Message] = []
+    consumer: Consumer = execute("operations.md", snippets("operations.md")[1], uri)["consumer"]
+    consumer.handler(seen.append)
+    with running(consumer):
+        until(lambda: [message.body for message in seen] == [b'{"order":13}'])
 
 
 # --- files ---

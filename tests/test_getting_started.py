@@ -52,8 +52,8 @@ def test_the_first_consumer(here: Path, channel: Channel) -> None:
             app.send_signal(signal.SIGINT)
             out, errors = app.communicate(timeout=60)
     assert app.returncode == 0
-    assert "queue='gold'" in out
-    assert "event=stopped in_time=True unconfirmed=0" in errors
+    assert "event=queue queue=gold depth=" in out
+    assert "event=stopped in_time=true in_work=0 unconfirmed=0" in errors
     shown = run(here, "leash dead show gold")
     assert "ValueError: no address" in shown
     assert "body, 8 bytes: order 13" in shown

@@ -12,13 +12,13 @@ import leash
 SRC = Path(leash.__file__).parent.parent
 
 ROOMS = (
-    ("errors", "units", "backoff", "bodies", "policies"),
+    ("errors", "units", "backoff", "bodies", "logfmt", "policies"),
     ("amqp", "streams", "flow"),
     ("management",),
     ("broker", "partitions"),
     ("publisher",),
     ("consumer",),
-    ("spark", "testing"),
+    ("spark", "testing", "otel", "page"),
     ("lab",),
     ("cli",),
 )

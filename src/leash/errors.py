@@ -4,6 +4,7 @@
     ├── ConfigError             a value that you gave: names the argument, the value and what is allowed
     ├── BrokerError             the private RabbitMQ node could not be started, stopped or asked
     ├── TopologyError           partitions that are missing, are something else, or cannot be changed now
+    ├── NotDrained              a consumer stopped before all its messages were finished
     ├── NeverSettled            why a message was parked from which no handler ever returned
     ├── Undecodable             why a message was parked whose body is not what its handler asked for
     ├── SparkError              the Spark source
@@ -80,6 +81,21 @@ class BrokerError(LeashError):
 
 class TopologyError(LeashError):
     """Partitions that are missing, are something else, or cannot be changed now."""
+
+
+class NotDrained(LeashError):
+    """A consumer had to leave before its handlers were through."""
+
+    def __init__(self, drain: float, in_work: int, unconfirmed: int) -> None:
+        super().__init__(
+            f"drain={drain:g} s ran out; messages left: {in_work + unconfirmed} ({in_work} with handlers, "
+            f"{unconfirmed} whose copies are not confirmed). The broker delivers them again"
+        )
+        self.in_work = in_work
+        self.unconfirmed = unconfirmed
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class NeverSettled(LeashError):

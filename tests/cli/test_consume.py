@@ -270,19 +270,57 @@ def test_off_a_terminal_it_prints_lines_and_ends_in_good_order(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         until(lambda: depth(channel, "gold") == depth(channel, "free") == 0)
-        told = r"queue='gold' .*rate=\S+/s share=50.0% target=75.0% window=\d+ wait=\S+ failed=0"
         assert process.stdout is not None
         late = threading.Timer(120, process.kill)
         late.start()
-        out = next((line for line in process.stdout if re.match(told, line)), "never told")
+        done = "handled=600 in_work=0"
+        out = next((line for line in process.stdout if done in line), "never told")
         process.send_signal(signal.SIGTERM)
         rest, err = process.communicate()
         late.cancel()
         out += rest
     assert process.returncode == 0, out + err
-    assert "share=50.0%" in out
-    assert "event=stopped in_time=True" in err
+    for line in out.splitlines():
+        assert re.match(r"event=summary seconds=\d+ connected=\w+ queues=2 depth=\d+ rate=\S+ handled=", line)
+    assert "handled=600 in_work=0" in out.splitlines()[-1]
+    assert "event=stopped in_time=true in_work=0 unconfirmed=0" in err
+    for line in err.splitlines():
+        assert re.match(r"time=\S+Z level=(info|warning) logger=leash\.\w+ event=\w+", line), line
+    assert "event=window" not in err
     assert parse(uri).password not in out + err
+
+
+STUCK = """
+    import os, time
+    from leash import Consumer
+
+    consumer = Consumer(os.environ["LEASH_URI"], ["gold"], drain=0.5, workers=2)
+
+    @consumer.handler
+    def work(message):
+        print("begun", flush=True)
+        time.sleep(600)
+"""
+
+
+def test_a_drain_that_ran_out_is_an_exit_status_of_its_own(
+    channel: Channel, uri: str, tmp_path: Path
+) -> None:
+    fill(channel, "gold", 5)
+    (tmp_path / "shop.py").write_text(textwrap.dedent(STUCK))
+    command = [sys.executable, "-m", "leash.cli", "consume", "shop:consumer"]
+    environment = {**os.environ, "LEASH_URI": uri}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline(), process.stdout.readline()] == ["begun\n"] * 2
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    said = "leash: drain=0.5 s ran out; messages left: 2 (2 with handlers, 0 whose copies are not confirmed)"
+    assert said in err.splitlines()[-1]
+    until(lambda: depth(channel, "gold") == 5)
 
 
 def test_on_a_terminal_it_draws_a_table(channel: Channel, uri: str, folder: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_starving_tier_that_meets_it_thirty_times_loses_nothing(
             seen.add(message.body)
 
     def met() -> int:
-        ends = ("event=channel_lost queue='low'", "event=cancelled_by_broker queue='low'")
+        ends = ("event=channel_lost queue=low", "event=cancelled_by_broker queue=low")
         return sum(record.getMessage().startswith(ends) for record in caplog.records)
 
     with caplog.at_level(logging.INFO, "leash.consumer"), running(consumer):

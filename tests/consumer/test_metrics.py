@@ -11,7 +11,8 @@ from rich.console import Console
 
 from leash import Consumer, Message, Queue, Retry
 from leash.cli import consume_table as view
-from leash.consumer.metrics import ConsumerCollector, serve_metrics
+from leash.consumer.health import serve_health
+from leash.consumer.metrics import ConsumerCollector
 from leash.errors import ConfigError
 from leash.testing import Rehearsal
 
@@ -84,10 +85,10 @@ def test_they_are_served_over_http_and_a_port_in_use_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(ConfigError, match=f"port={taken.getsockname()[1]}: one that is free"):
-            serve_metrics(a_consumer(), taken.getsockname()[1])
+        with pytest.raises(ConfigError, match=f"health={taken.getsockname()[1]}: .* free"):
+            serve_health(a_consumer(), taken.getsockname()[1])
         port = taken.getsockname()[1]
-    stop = serve_metrics(a_consumer(), port)
+    stop = serve_health(a_consumer(), port)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             assert b"leash_connected 0.0" in answer.read()
@@ -112,14 +113,14 @@ def test_the_table_has_a_row_for_each_queue_and_rates_since_the_last_look() -> N
     assert gold.wait is not None
     assert gold.wait < 0.1
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(view.table(before, now))
+    console.print(view.table(before, now, 120))
     text = console.export_text()
     console.file.close()
     for word in ("queue", "depth", "rate", "share", "target", "window", "wait", "gold", "75.0%", "spread"):
         assert word in text
-    lines = view.lines(before, now)
-    assert len(lines) == 3
-    assert lines[0].startswith("queue='gold' depth=")
+    line = view.line(before, now)
+    assert line.startswith("event=summary seconds=4 connected=true queues=2 depth=")
+    assert " troubled=0" in line
 
 
 def test_a_queue_name_is_not_markup() -> None:
@@ -131,3 +132,100 @@ def test_a_queue_name_is_not_markup() -> None:
         console = Console(width=120, record=True, file=nowhere)
         console.print(view.table(None, stats))
         assert "[red]x[/nope]" in console.export_text()
+
+
+def test_forty_queues_fit_a_small_terminal_with_the_troubled_first_and_totals_last() -> None:
+    names = [f"tenant-{n:02d}.region-europe-west.orders.priority" for n in range(40)]
+    queues = [Queue(name, rate=5 if name == names[33] else None) for name in names]
+    consumer = Consumer("amqp://nowhere.invalid", queues, retry=Retry(1))
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        if message.body == b"bad":
+            raise ValueError("bad")
+
+    with Rehearsal(consumer, takes=0.001) as stage:
+        stage.advance(1)
+        before = consumer.stats()
+        stage.publish(names[7], [b"x"] * 300)
+        stage.publish(names[20], [b"bad"])
+        stage.publish(names[33], [b"x"] * 50)
+        stage.advance(1)
+        now = consumer.stats()
+    with open("/dev/null", "w") as nowhere:
+        console = Console(width=80, height=24, record=True, file=nowhere)
+        console.print(view.table(before, now, 80, 24))
+        lines = [line.rstrip() for line in console.export_text().splitlines()]
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    body = [line for line in lines if "priority" in line]
+    assert [line[:9] for line in body[:3]] == ["tenant-20", "tenant-33", "tenant-07"]
+    assert "1 failed" in body[0]
+    assert "at its rate" in body[1]
+    assert "tenant-20…s.priority" in body[0]
+    assert any(line.startswith("... 24 more") for line in lines)
+    (total,) = [line for line in lines if line.startswith("all 40")]
+    assert "100%" in total
+    assert "2 troubled" in total
+    assert "troubled=2" in view.line(before, now)
+    assert f'worst="{names[20]}: 1 failed, {names[33]}: at its rate"' in view.line(before, now)
+
+
+def test_a_long_name_loses_its_middle() -> None:
+    assert view.cut("abcdefghij", 10) == "abcdefghij"
+    assert view.cut("abcdefghijk", 7) == "abc…ijk"
+    assert view.cut("abcdefghijk", 8) == "abc…hijk"
+
+
+def test_histograms_tell_how_long_messages_waited_and_took() -> None:
+    consumer = Consumer("amqp://nowhere.invalid", ["q"])
+    consumer.handler(lambda _: None)
+    registry = CollectorRegistry()
+    registry.register(ConsumerCollector(consumer))
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, {"queue": "q", **labels})
+
+    def takes(message: Message) -> float:
+        return 0.2 if message.body == b"slow" else 0.002
+
+    with Rehearsal(consumer, takes=takes) as stage:
+        stage.publish("q", [b"x"] * 99 + [b"slow"])
+        stage.run()
+        assert value("leash_handler_duration_seconds_count") == 100
+        assert value("leash_handler_duration_seconds_bucket", le="0.001") == 0
+        assert value("leash_handler_duration_seconds_bucket", le="0.005") == 99
+        assert value("leash_handler_duration_seconds_bucket", le="0.1") == 99
+        assert value("leash_handler_duration_seconds_bucket", le="0.25") == 100
+        assert value("leash_handler_duration_seconds_sum") == pytest.approx(0.398, rel=0.01)
+        assert value("leash_wait_duration_seconds_count") == 100
+        stats = consumer.stats().queues["q"]
+        assert sum(stats.waited.counts) == 100
+        assert stats.waited.seconds == pytest.approx(stats.wait_seconds, rel=0.05)
+
+
+def test_a_batch_in_one_bucket_is_counted_at_once_and_any_other_message_by_message() -> None:
+    from leash.consumer.durations import BOUNDS, Durations, Histogram
+
+    def one_by_one(begin: int, spans: list[tuple[int, int]]) -> tuple[Histogram, Histogram]:
+        waited, handled = Histogram(), Histogram()
+        for arrived, ended in spans:
+            waited.add(begin - arrived)
+            handled.add(ended - begin)
+            begin = ended
+        return waited, handled
+
+    ms = BOUNDS[0]
+    for begin, spans in (
+        (ms, [(0, ms + 10), (0, ms + 20)]),
+        (ms, [(0, ms + 10), (ms - 5, ms + 20)]),
+        (10 * ms, [(0, 11 * ms), (8 * ms, 300 * ms), (9 * ms, 301 * ms)]),
+        (7 * ms, [(0, 7 * ms + 5), (4 * ms, 7 * ms + 9)]),
+    ):
+        made = Durations()
+        made.batch(begin, spans)
+        waited, handled = one_by_one(begin, spans)
+        assert made.handled.counts == handled.counts
+        assert made.handled.total == handled.total
+        assert made.waited.counts == waited.counts
+        assert made.waited.total == waited.total

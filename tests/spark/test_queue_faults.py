@@ -117,13 +117,13 @@ def test_a_low_delivery_limit_without_a_dead_letter_exchange_is_warned_about(
     declare(uri, "usual", kind="quorum")
     Query(options(uri, staging, queues="q,none,safe,usual")).plan()
     assert (
-        "queue='q' reason='has a delivery limit of 3 and no dead-letter exchange: messages are rescued"
+        'queue=q reason="has a delivery limit of 3 and no dead-letter exchange: messages are rescued'
         in caplog.text
     )
-    assert "queue='none' reason='has a delivery limit of 0" in caplog.text
+    assert 'queue=none reason="has a delivery limit of 0' in caplog.text
     assert "drops them the first time that a task fails" in caplog.text
-    assert "'safe'" not in caplog.text
-    assert "'usual'" not in caplog.text
+    assert "queue=safe" not in caplog.text
+    assert "queue=usual" not in caplog.text
 
 
 def test_a_user_who_cannot_rescue_messages_is_warned(

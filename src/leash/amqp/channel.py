@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import logging
 import queue
 import threading
 import time
@@ -21,11 +20,12 @@ from pamqp.base import Frame as Method
 
 from leash.amqp import wire
 from leash.errors import AmqpError, ChannelError, ConfigError, ConnectionLost, ReplyTimeout
+from leash.logfmt import logger
 
 if TYPE_CHECKING:
     from leash.amqp.connection import Connection
 
-log = logging.getLogger("leash.amqp")
+log = logger("leash.amqp")
 
 REPLY_TIMEOUT = 60.0  # seconds; heartbeats end a dead connection earlier, this is for a hung broker
 _SILENCE = 1024  # bytes: less than this in that time is only heartbeats, with no messages ahead of the answer

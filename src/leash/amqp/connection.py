@@ -6,7 +6,6 @@ user's code sleeps or computes. (A C call that holds the interpreter's lock stop
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -23,8 +22,9 @@ from leash.amqp.handshake import Handshake
 from leash.amqp.transport import READ, Transport, open_transport, tls_context
 from leash.amqp.uri import Uri, parse
 from leash.errors import AmqpError, AuthenticationError, ConnectError, ConnectionLost, VirtualHostError
+from leash.logfmt import logger
 
-log = logging.getLogger("leash.amqp")
+log = logger("leash.amqp")
 
 # RabbitMQ flushes a stream of messages in small pieces. A pause after each lets the next read take more at
 # once, which costs both sides less: half the CPU here. It is as long as a fast broker takes to send the last

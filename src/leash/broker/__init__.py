@@ -10,12 +10,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from leash.amqp.uri import parse
+from leash.broker import processes
 from leash.broker.base import Private
 from leash.broker.cluster import Cluster
 from leash.broker.files import PLUGINS
 from leash.broker.node import Broker
+from leash.management import Management
 
-__all__ = ["PLUGINS", "Broker", "Cluster", "Private", "at", "default_folder", "own_uri"]
+__all__ = ["PLUGINS", "Broker", "Cluster", "Private", "at", "beside", "default_folder", "own_uri"]
 
 
 def at(folder: Path | str) -> Private:
@@ -28,6 +31,19 @@ def default_folder() -> Path:
     """Where `leash broker` keeps its node or cluster: the user's state folder."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "leash" / "broker"
+
+
+def beside(uri: str) -> Management | None:
+    """The management plugin of the private node that a URI means, wherever its folder is; None: it is not
+    one of this user's that runs.
+    """
+    hosts = [host for host in parse(uri).hosts if host[0] in ("127.0.0.1", "localhost")]
+    ports = {port for _, port in hosts}
+    for folder in sorted(processes.folders()) if ports else ():
+        node = Broker(folder)
+        if node.exists and node.port("amqp") in ports:
+            return node.management
+    return None
 
 
 def own_uri() -> str | None:

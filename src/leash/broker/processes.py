@@ -86,15 +86,26 @@ def kill(pid: int, since: str) -> None:
 
 def marked(folder: Path) -> Iterator[int]:
     """Every process of the node or cluster in a folder, whoever started it."""
-    wanted = f"{MARK}={folder}".encode()
+    wanted = os.fsencode(folder)
+    for pid, mark in _marks():
+        if mark == wanted or mark.startswith(wanted + b"/"):
+            yield pid
+
+
+def folders() -> set[Path]:
+    """The folders of all running private nodes and clusters of this user."""
+    return {Path(os.fsdecode(mark)) for _, mark in _marks()}
+
+
+def _marks() -> Iterator[tuple[int, bytes]]:
+    name = f"{MARK}=".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 environment = (entry / "environ").read_bytes().split(b"\0")
             except OSError:  # it has ended, or belongs to another user
                 continue
-            if any(each == wanted or each.startswith(wanted + b"/") for each in environment):
-                yield int(entry.name)
+            yield from ((int(entry.name), each[len(name) :]) for each in environment if each.startswith(name))
 
 
 def kill_marked(folder: Path) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from leash.amqp import connect
 from leash.amqp.uri import parse
 from leash.broker import Broker, Cluster, Private, at, default_folder, own_uri
+from leash.cli.output import Json, say
 from leash.errors import AmqpError, ConfigError
 
 broker_app = typer.Typer(
     help="A private RabbitMQ node or cluster on this machine, to try things out. "
-    "With LEASH_URI set, everything uses that broker instead.",
+    "With LEASH_URI set, everything uses that broker instead, unless --folder names another; `stop` always "
+    "stops the private one.",
     no_args_is_help=True,
 )
 
@@ -37,7 +39,7 @@ def start(
 ) -> None:
     """Start it in the background, unless it is running; returns when it is ready."""
     place = _wanted(folder or default_folder(), nodes)
-    if _own_is_used(place):
+    if folder is None and _own_is_used(place):
         return
     there = all(node.running for node in place.nodes)
 
@@ -56,36 +58,48 @@ def start(
 
 
 @broker_app.command()
-def status(folder: Folder = None) -> None:
+def status(folder: Folder = None, json: Json = False) -> None:
     """Show which nodes run, and where; exit status 1 if one does not."""
     place = at(folder or default_folder())
-    if _own_is_used(place):
+    if not json and folder is None and _own_is_used(place):
         connect(own_uri() or "").close()
         typer.echo("It answers.")
         return
-    if not place.running:
+    states = [_state(node) for node in place.nodes] if place.running else []
+    if json:
+        say({"running": bool(states), "folder": str(place.folder), "nodes": states})
+    elif not states:
         typer.echo("Not running.")
-        raise typer.Exit(1)
-    good = [_state(node) for node in place.nodes]
-    typer.echo(f"files: {place.folder}")
-    if not all(good):
+    else:
+        _print(states)
+        typer.echo(f"files: {place.folder}")
+    if not states or not all(state["answers"] for state in states):
         raise typer.Exit(1)
 
 
-def _state(node: Broker) -> bool:
-    """Print a node's state; True if it takes connections."""
+def _state(node: Broker) -> dict[str, Any]:
+    """A node's state, without the password."""
+    told: dict[str, Any] = {"uri": node.shown(), "running": node.running, "answers": False}
     if not node.running:
-        typer.echo(f"Not running: {node.shown()}")
-        return False
+        return told
     try:
         with connect(node.uri, name="leash broker status") as connection:
-            typer.echo(f"Running: {node.shown()}, RabbitMQ {connection.server['version']}")
+            told |= {"answers": True, "version": str(connection.server["version"])}
     except AmqpError as error:
-        typer.echo(f"Running, but takes no connections: {error}")
-        return False
-    for name in ("management", "prometheus", "stream"):
-        typer.echo(f"  {name}: 127.0.0.1:{node.port(name)}")
-    return True
+        told["error"] = str(error)
+    return told | {name: f"127.0.0.1:{node.port(name)}" for name in ("management", "prometheus", "stream")}
+
+
+def _print(states: list[dict[str, Any]]) -> None:
+    for state in states:
+        if not state["running"]:
+            typer.echo(f"Not running: {state['uri']}")
+        elif not state["answers"]:
+            typer.echo(f"Running, but takes no connections: {state['error']}")
+        else:
+            typer.echo(f"Running: {state['uri']}, RabbitMQ {state['version']}")
+            for name in ("management", "prometheus", "stream"):
+                typer.echo(f"  {name}: {state[name]}")
 
 
 @broker_app.command()
@@ -97,10 +111,8 @@ def stop(
         typer.Option("--node", help="Only this node of a cluster: 1, 2 or so on. `start` brings it back."),
     ] = None,
 ) -> None:
-    """Stop it and all its processes."""
+    """Stop it and all its processes. LEASH_URI has no effect: that broker is not touched."""
     place = at(folder or default_folder())
-    if _own_is_used(place):
-        return
     if node is not None:
         if purge:
             raise ConfigError("--purge", True, "not with --node: the others need its data")
@@ -115,7 +127,8 @@ def stop(
 @broker_app.command()
 def uri(folder: Folder = None) -> None:
     """Print its URI with the password, for other programs: export LEASH_URI=$(leash broker uri)"""
-    typer.echo(own_uri() or at(folder or default_folder()).uri)
+    own = own_uri() if folder is None else None
+    typer.echo(own or at(folder or default_folder()).uri)
 
 
 def _wanted(folder: Path, nodes: int | None) -> Private:

@@ -30,12 +30,33 @@ def consume(
             metavar="MODULE:NAME", help="Where the Consumer is, like app:consumer.", show_default=False
         ),
     ],
-    every: Annotated[float, typer.Option(help="Seconds between two looks at the queues.", min=0.1)] = 1.0,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds between two looks at the queues (default: 1 for a table, 10 for lines).",
+            min=0.1,
+            show_default=False,
+        ),
+    ] = None,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Print lines instead of a table, even on a terminal.")
+        bool,
+        typer.Option(
+            "--plain", help="Print lines instead of a table, even on a terminal: one for each queue."
+        ),
     ] = False,
+    health: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve /healthz, /readyz and /metrics there; a port alone is for this machine only.",
+        ),
+    ] = None,
+    page: Annotated[
+        str | None,
+        typer.Option(metavar="[HOST:]PORT", help="Serve the live page of this process there."),
+    ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Serve Prometheus metrics on this port.", min=0, max=65535)
+        int | None, typer.Option(help="The same as --health, with the host by itself.", min=0, max=65535)
     ] = None,
     metrics_host: Annotated[
         str, typer.Option(help="The address to serve metrics on; 0.0.0.0 for all.")
@@ -43,16 +64,37 @@ def consume(
 ) -> None:
     """Run a consumer until SIGINT or SIGTERM (twice: leave at once), and show the state of its queues.
 
+    Exit status: 0 everything was finished; 1 an error; 2 wrong usage; 3 the drain time ran out, and some
+    messages are redelivered; 130 or 143 a second signal.
+
     depth: messages waiting at the broker. share and target: its share of the work, and its share by quantum.
     window: how many messages the broker may send ahead. wait: how long they waited here for a worker.
     """
     consumer = find(app)
     with ExitStack() as stack:
-        if metrics_port is not None:
-            from leash.consumer.metrics import serve_metrics
+        from leash.consumer.health import serve_health
 
-            stack.callback(serve_metrics(consumer, metrics_port, metrics_host))
+        if health is not None:
+            stack.callback(serve_health(consumer, health, "--health"))
+        if metrics_port is not None:
+            host = f"[{metrics_host}]" if ":" in metrics_host else metrics_host
+            stack.callback(serve_health(consumer, f"{host}:{metrics_port}", "--metrics-port"))
+        if page is not None:
+            stack.callback(_serve_page(consumer, page))
         run(consumer, every, plain)
+
+
+def _serve_page(consumer: Consumer, where: str) -> Callable[[], None]:
+    from leash.consumer.health import address
+    from leash.page.fleet import Fleet
+    from leash.page.listen import Own
+    from leash.page.server import Page
+
+    uri = consumer.settings.uri
+    fleet = Fleet({"vhost": uri.vhost, "broker": ", ".join(f"{name}:{at}" for name, at in uri.hosts)})
+    served = Page(fleet, lambda heard: Own(consumer, heard))
+    typer.echo(f"Leash page: {served.start(*address('--page', where))}", err=True)
+    return served.stop
 
 
 def find(app: str) -> Consumer:
@@ -74,7 +116,7 @@ def find(app: str) -> Consumer:
     return consumer
 
 
-def run(consumer: Consumer, every: float, plain: bool) -> None:
+def run(consumer: Consumer, every: float | None, plain: bool) -> None:
     """Run until a signal. The consumer needs the main thread, for the signals; another shows its state."""
     from rich.console import Console
 
@@ -82,9 +124,13 @@ def run(consumer: Consumer, every: float, plain: bool) -> None:
     live = console.is_terminal and not plain
     _log_to(console if live else None)
     over = threading.Event()
-    show = _show_table if live else _show_lines
+    show = _show_table if live else _show_queues if plain else _show_summary
+    usual = 1.0 if live else 10.0
     shower = threading.Thread(
-        target=show, args=(consumer, console, every, over), name="leash-view", daemon=True
+        target=show,
+        args=(consumer, console, usual if every is None else every, over),
+        name="leash-view",
+        daemon=True,
     )
     shower.start()
     try:
@@ -95,9 +141,13 @@ def run(consumer: Consumer, every: float, plain: bool) -> None:
 
 
 def _log_to(console: Console | None) -> None:
-    """Log only warnings beside a table; log everything to stderr with lines."""
+    """Log only warnings beside a table; log everything to stderr, in logfmt, with lines."""
     if console is None:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        from leash.logfmt import Formatter
+
+        handler = logging.StreamHandler()
+        handler.setFormatter(Formatter())
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
     else:
         from rich.logging import RichHandler
 
@@ -134,15 +184,25 @@ def _show_table(consumer: Consumer, console: Console, every: float, over: thread
             consumer,
             every,
             over,
-            lambda before, now: live.update(consume_table.table(before, now), refresh=True),
+            lambda before, now: live.update(
+                consume_table.table(before, now, console.width, console.height), refresh=True
+            ),
         )
 
 
-def _show_lines(consumer: Consumer, console: Console, every: float, over: threading.Event) -> None:
+def _show_summary(consumer: Consumer, console: Console, every: float, over: threading.Event) -> None:
     from leash.cli import consume_table
 
     def show(before: Stats | None, now: Stats) -> None:
-        for line in consume_table.lines(before, now):
-            print(line, file=console.file, flush=True)  # no markup, no wrapping
+        print(consume_table.line(before, now), file=console.file, flush=True)  # no markup, no wrapping
+
+    _looks(consumer, every, over, show)
+
+
+def _show_queues(consumer: Consumer, console: Console, every: float, over: threading.Event) -> None:
+    from leash.cli import consume_table
+
+    def show(before: Stats | None, now: Stats) -> None:
+        print(*consume_table.lines(before, now), sep="\n", file=console.file, flush=True)
 
     _looks(consumer, every, over, show)

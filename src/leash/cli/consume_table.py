@@ -1,13 +1,27 @@
-"""Shows a running consumer: rows from two looks at its stats, as a table or as plain lines."""
+"""Shows a running consumer: rows from two looks at its stats, as a table or as one line for a log.
+
+The table fits the terminal, however many queues there are: queues with trouble come first, then the busiest,
+and a last row counts those that do not fit. Totals are always shown.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from leash import logfmt
 from leash.consumer.stats import QueueStats, Stats
+
+_NAME = 20
+"""A name that is longer is cut in the middle: what tells queues apart is mostly at its ends."""
+_AROUND = 8
+"""Lines of the table that are not queues: borders, heads, the rest, the totals and the caption."""
+_LATE = 1.0  # seconds in the buffer, or in a handler's hands, that are worth a word
+_TOLD = 3  # troubled queues that a log line names
 
 
 class Row(NamedTuple):
@@ -24,19 +38,25 @@ class Row(NamedTuple):
     """Mean seconds in the buffer; None if nothing was handled."""
     failed: int
     note: str
+    trouble: int
+    """0: none; the higher the worse."""
 
 
 def rows(before: Stats | None, now: Stats) -> list[Row]:
-    return [
+    """The troubled first, then the busiest; equal ones as the consumer has them."""
+    found = [
         _row(before.queues.get(name) if before else None, before, each, now)
         for name, each in now.queues.items()
     ]
+    return sorted(found, key=lambda row: (-row.trouble, -row.rate, -(row.depth or 0)))
 
 
 def _row(then: QueueStats | None, before: Stats | None, each: QueueStats, now: Stats) -> Row:
     seconds = now.seconds - (before.seconds if before else 0.0)
     handled = each.handled - (then.handled if then else 0)
     waited = each.wait_seconds - (then.wait_seconds if then else 0.0)
+    failed = each.counts.get("failed", 0)
+    trouble, note = _note(each, failed - (then.counts.get("failed", 0) if then else 0), now)
     return Row(
         each.name,
         each.depth,
@@ -45,23 +65,33 @@ def _row(then: QueueStats | None, before: Stats | None, each: QueueStats, now: S
         each.target_share,
         each.window,
         waited / handled if handled else None,
-        each.counts.get("failed", 0),
-        _note(each),
+        failed,
+        note,
+        trouble,
     )
 
 
-def _note(each: QueueStats) -> str:
+def _note(each: QueueStats, failing: int, now: Stats) -> tuple[int, str]:
+    """What is the matter with a queue, and how bad it is."""
+    if each.why == "paused":
+        return 1, "paused"
     if not each.connected:
-        return "not connected"
-    if each.tokens is not None and each.tokens < 1:
-        return "at its rate"
+        return 6, "not consumed"
+    if each.name in now.unfair:
+        return 5, "unfair"
+    if each.running is not None and each.running > 10 * _LATE:
+        return 4, f"busy {each.running:.0f} s"
+    if failing:
+        return 3, f"{failing} failed"
+    if each.why == "throttled" or (each.tokens is not None and each.tokens < 1):
+        return 2, "at its rate"
     parked = each.counts.get("parked", 0)
-    return f"{parked} parked" if parked else ""
+    return (1, f"{parked} parked") if parked else (0, "")
 
 
 def summary(stats: Stats) -> str:
     """The consumer as a whole, in one line."""
-    parts = [f"{stats.seconds:.0f} s", "connected" if stats.connected else "not connected"]
+    parts = [f"{stats.seconds:.0f} s", "connected" if stats.connected else "NOT CONNECTED"]
     if stats.round_trip is not None:
         parts.append(f"round trip {_time(stats.round_trip)}")
     parts.append(f"spread {stats.spread:.2f} of {stats.bound:.2f} rounds")
@@ -77,37 +107,127 @@ def summary(stats: Stats) -> str:
 _COLUMNS = ("depth", "rate", "share", "target", "window", "wait", "failed")
 
 
-def table(before: Stats | None, now: Stats) -> Table:
-    made = Table(caption=Text(summary(now)), caption_justify="left")
-    made.add_column("queue")
-    for name in _COLUMNS:
-        made.add_column(name, justify="right")
-    made.add_column("")
-    for row in rows(before, now):
+def table(before: Stats | None, now: Stats, width: int = 80, height: int = 24) -> Group:
+    """As large as fits."""
+    found = rows(before, now)
+    room = max(1, height - _AROUND)
+    shown = found if len(found) <= room else found[:room]
+    made = Table(
+        box=SIMPLE_HEAD,
+        padding=(0, 1),
+        collapse_padding=True,
+        pad_edge=False,
+        show_edge=False,
+    )
+    made.add_column("queue", no_wrap=True)
+    tight = width < 100
+    columns = [name for name in _COLUMNS if not (tight and name == "window")]
+    for name in columns:
+        made.add_column(name, justify="right", no_wrap=True)
+    made.add_column("", no_wrap=True)
+    name_width = _NAME if tight else width - 74
+    for row in shown:
         cells = _cells(row)
-        made.add_row(Text(row.queue), *(cells[name] for name in _COLUMNS), row.note)
-    return made
+        style = "bold red" if row.trouble > 2 else "yellow" if row.trouble else ""
+        label = Text(cut(row.queue, name_width))
+        made.add_row(label, *(cells[each] for each in columns), row.note, style=style)
+    if len(found) > len(shown):
+        rest = found[len(shown) :]
+        made.add_row(Text(f"... {len(rest)} more"), *_totals(rest, columns), style="dim")
+    made.add_section()
+    made.add_row(Text(f"all {len(found)}"), *_totals(found, columns), _troubled(found), style="bold")
+    return Group(made, Text(cut(summary(now), width), no_wrap=True))
+
+
+def _totals(found: list[Row], columns: list[str]) -> list[str]:
+    cells = {
+        "depth": _count(sum(row.depth or 0 for row in found)),
+        "rate": f"{sum(row.rate for row in found):.1f}",
+        "share": f"{sum(row.share for row in found):.0%}",
+        "target": f"{sum(row.target for row in found):.0%}",
+        "window": _count(sum(row.window for row in found)),
+        "wait": _mean_wait(found),
+        "failed": _count(sum(row.failed for row in found)),
+    }
+    return [cells[name] for name in columns]
+
+
+def _mean_wait(found: list[Row]) -> str:
+    rate = sum(row.rate for row in found if row.wait is not None)
+    return _time(sum(row.wait * row.rate for row in found if row.wait is not None) / rate) if rate else "-"
+
+
+def _troubled(found: list[Row]) -> str:
+    count = sum(row.trouble > 0 for row in found)
+    return f"{count} troubled" if count else ""
+
+
+def cut(name: str, most: int) -> str:
+    """A name that fits: its middle is left out."""
+    if len(name) <= most:
+        return name
+    head = (most - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
+
+
+def line(before: Stats | None, now: Stats) -> str:
+    """For a log: the consumer as a whole, and the queues that somebody should look at."""
+    found = rows(before, now)
+    troubled = [row for row in found if row.trouble]
+    fields: dict[str, object] = {
+        "event": "summary",
+        "seconds": round(now.seconds),
+        "connected": now.connected,
+        "queues": len(found),
+        "depth": sum(row.depth or 0 for row in found),
+        "rate": f"{sum(row.rate for row in found):.1f}",
+        "handled": sum(each.handled for each in now.queues.values()),
+        "in_work": sum(each.in_work for each in now.queues.values()),
+        "wait": _mean_wait(found),
+        "failed": sum(row.failed for row in found),
+        "parked": sum(each.counts.get("parked", 0) for each in now.queues.values()),
+        "spread": f"{now.spread:.2f}",
+        "bound": f"{now.bound:.2f}",
+        "troubled": len(troubled),
+    }
+    if now.blocked is not None:
+        fields["blocked"] = now.blocked
+    if now.republish_trouble:
+        fields["waiting"] = now.republish_trouble
+    for row in troubled[:_TOLD]:
+        fields.setdefault("worst", "")
+        fields["worst"] = f"{fields['worst']}{', ' if fields['worst'] else ''}{row.queue}: {row.note}"
+    return logfmt.line(**fields)
 
 
 def lines(before: Stats | None, now: Stats) -> list[str]:
-    """Lines for a log: one per queue, of `name=value`, and one for the consumer."""
+    """Lines for a log: one per queue, and the summary."""
     found = []
     for row in rows(before, now):
-        cells = " ".join(f"{name}={value}" for name, value in _cells(row).items())
-        found.append(f"queue={row.queue!r} {cells}" + (f" note={row.note!r}" if row.note else ""))
-    return [*found, f"consumer={summary(now)!r}"]
+        note: dict[str, object] = {"note": row.note} if row.note else {}
+        cells = _cells(row) | {"depth": "?" if row.depth is None else str(row.depth)}
+        found.append(logfmt.line(event="queue", queue=row.queue, **cells, **note))
+    return [*found, line(before, now)]
 
 
 def _cells(row: Row) -> dict[str, str]:
     return {
-        "depth": "?" if row.depth is None else f"{row.depth:,}".replace(",", "_"),
-        "rate": f"{row.rate:.1f}/s",
+        "depth": "?" if row.depth is None else _count(row.depth),
+        "rate": f"{row.rate:.1f}",
         "share": f"{row.share:.1%}",
         "target": f"{row.target:.1%}",
         "window": str(row.window),
         "wait": "-" if row.wait is None else _time(row.wait),
-        "failed": str(row.failed),
+        "failed": _count(row.failed),
     }
+
+
+def _count(number: int) -> str:
+    """In five characters at most, until it is absurd."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if number >= 10 * size:
+            return f"{number / size:.0f}{unit}" if number >= 100 * size else f"{number / size:.1f}{unit}"
+    return str(number)
 
 
 def _time(seconds: float) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from leash.cli import which
+from leash.cli.output import Json, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from leash.amqp import Connection
+    from leash.consumer.parked import Parked
     from leash.management import Management
 
 dead_app = typer.Typer(
@@ -32,6 +35,7 @@ def list_(
         typer.Argument(metavar="[QUEUE]...", help="Work queues (default: all).", show_default=False),
     ] = None,
     uri: which.BrokerUri = None,
+    json: Json = False,
 ) -> None:
     """Count the parked messages of each queue.
 
@@ -44,6 +48,9 @@ def list_(
         if not names:
             names = parked.known(management, connection.uri.vhost)
         counts = {name: parked.count(connection, name) for name in names}
+    if json:
+        say([{"queue": name, "parked": count} for name, count in counts.items()])
+        return
     if not counts:
         typer.echo("No queue has parked messages.")
     width = max([len(shown(name)) for name in counts], default=0)
@@ -58,6 +65,7 @@ def show(
     size: Annotated[int, typer.Option("--bytes", help="How many bytes of each body to show.", min=0)] = 200,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show the whole traceback too.")] = False,
     uri: which.BrokerUri = None,
+    json: Json = False,
 ) -> None:
     """Show parked messages, with the error, headers and the beginning of the body. They stay parked.
 
@@ -68,6 +76,11 @@ def show(
     with _connected(uri) as (connection, _):
         there = parked.count(connection, queue)
         found = parked.look(connection, queue, limit)
+    if json:
+        say(
+            {"queue": parked.plain(queue), "parked": there, "messages": [_told(each, size) for each in found]}
+        )
+        return
     for number, message in enumerate(found, 1):
         typer.echo(f"{number}. {shown(message.error)}")
         typer.echo(f"   failed {message.tries or '?'} times, published to {shown(message.address)}")
@@ -114,6 +127,24 @@ def purge(
         if not yes:
             typer.confirm(f"Drop the {there} parked messages of {name} for good?", abort=True)
         typer.echo(f"{parked.purge(connection, queue)} messages of {name} dropped")
+
+
+def _told(message: Parked, size: int) -> dict[str, Any]:
+    """A parked message for programs; its body as text where it is text, else in base64."""
+    head = message.body[:size]
+    try:
+        body = {"body": head.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(head).decode()}
+    return {
+        "error": message.error,
+        "tries": message.tries,
+        "published_to": message.address,
+        "headers": message.others,
+        "bytes": len(message.body),
+        **body,
+        "traceback": message.traceback,
+    }
 
 
 @contextmanager

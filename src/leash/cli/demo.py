@@ -14,6 +14,10 @@ def demo(
     ] = Path("leash-demo"),
 ) -> None:
     """Read ten queues into Parquet through Spark, with fair shares and a rate limit: about a minute."""
+    from leash.cli.output import need
+
+    need("pyspark", "spark", "leash demo")
+    need("plotly", "lab", "leash demo")
     from leash.lab import demo as show
 
     show.run(folder)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from leash.cli import which
+from leash.cli.output import need
 from leash.lab.figures import TURNAROUND, Experiment, Result, Run, bounds, dumps, number
 from leash.management import Management
 
@@ -23,7 +24,12 @@ lab_app = typer.Typer(
 )
 
 Simulate = Annotated[bool, typer.Option("--simulate", help="Virtual time only: no broker, a few seconds.")]
-Json = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", dir_okay=False)]
+Json = Annotated[
+    Path | None,
+    typer.Option(
+        "--json", help="Write the figures to this file; - prints them instead of tables.", dir_okay=False
+    ),
+]
 Report = Annotated[
     Path | None, typer.Option("--report", help="Write the HTML report to this file.", dir_okay=False)
 ]
@@ -73,6 +79,9 @@ def run(names: Sequence[str], simulate: bool, json: Path | None, report: Path | 
     from leash.lab import report as pages
     from leash.lab.quiet import QUIET
 
+    if report is not None:
+        need("plotly", "lab", "--report")
+    printed = json == Path("-")
     chosen = experiments.chosen(names)
     with contextlib.ExitStack() as stack:
         node = None if simulate else stack.enter_context(node_of_ours())
@@ -83,14 +92,16 @@ def run(names: Sequence[str], simulate: bool, json: Path | None, report: Path | 
     again = sum([each.again for each in measured])
     if away or again:
         machine["away"] = f"{away:.1%} of the time; {again} measurements repeated because of it"
-    for result in results:
+    if json is not None and printed:
+        typer.echo(dumps(results, machine))
+    for result in () if printed else results:
         _show(result)
-    if json is not None:
+    if json is not None and not printed:
         json.write_text(dumps(results, machine))
         typer.echo(f"Figures: {json}")
     if report is not None:
         pages.write(report, results, machine)
-        typer.echo(f"Report: {report}")
+        typer.echo(f"Report: {report}", err=printed)
     faults = [fault for result in results for fault in result.faults()]
     for fault in faults:
         typer.echo(f"out of bounds: {fault}", err=True)

@@ -13,10 +13,11 @@ from leash.cli.consume import consume
 from leash.cli.dead import dead_app
 from leash.cli.demo import demo
 from leash.cli.lab import lab_app
+from leash.cli.page import page
 from leash.cli.plan import plan
 from leash.cli.ring import ring_app
 from leash.cli.run import run
-from leash.errors import LeashError
+from leash.errors import LeashError, NotDrained
 
 app = typer.Typer(
     name="leash",
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command()(consume)
 app.command()(run)
+app.command()(page)
 app.add_typer(ring_app, name="ring")
 app.add_typer(dead_app, name="dead")
 app.add_typer(lab_app, name="lab")
@@ -41,7 +43,7 @@ def main() -> None:
         app()
     except LeashError as error:
         typer.echo(f"leash: {error}", err=True)
-        sys.exit(1)
+        sys.exit(3 if isinstance(error, NotDrained) else 1)
 
 
 @app.callback(invoke_without_command=True)

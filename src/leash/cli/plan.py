@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from leash.cli.output import Json, need, say
 from leash.errors import ConfigError
 from leash.lab.figures import number
 from leash.lab.whatif import Outcome, Plan, Stream, cheapest, load, meets, numbers, stream
@@ -41,8 +42,12 @@ def plan(
     report: Annotated[
         Path | None, typer.Option(help="Write the plot to this HTML file.", dir_okay=False)
     ] = None,
+    json: Json = False,
 ) -> None:
     """Find the cheapest window, quanta and number of workers for your queues, by simulation on Spark."""
+    need("pyspark", "spark", "leash plan")
+    if report is not None:
+        need("plotly", "lab", "--report")
     if file is not None:
         asked = load(file)
     else:
@@ -52,10 +57,13 @@ def plan(
         )
     outcomes = _swept(asked, master)
     best = cheapest(asked, outcomes)
-    _show(asked, outcomes, best)
+    if json:
+        say(_told(outcomes, best))
+    else:
+        _show(asked, outcomes, best)
     if report is not None:
         _write(report, asked, outcomes, best)
-        typer.echo(f"Report: {report}")
+        typer.echo(f"Report: {report}", err=json)
     if best is None:
         raise typer.Exit(1)
 
@@ -91,6 +99,24 @@ def _swept(asked: Plan, master: str) -> list[Outcome]:
             return sweep(spark, asked, lambda part: bars.update(task, completed=part))
         finally:
             spark.stop()
+
+
+def _told(outcomes: list[Outcome], best: Outcome | None) -> dict[str, Any]:
+    """Settings and what they do, one flat entry each."""
+    rows = [
+        {
+            "workers": each.setting.workers,
+            "window": each.setting.window,
+            "quanta": list(each.setting.quanta),
+            "messages_per_second": each.throughput,
+            "busy_percent": each.busy,
+            "median_ms": each.median,
+            "slowest_ms": each.slowest,
+            "kept_up": each.kept_up,
+        }
+        for each in outcomes
+    ]
+    return {"cheapest": None if best is None else rows[outcomes.index(best)], "tried": rows}
 
 
 def _show(asked: Plan, outcomes: list[Outcome], best: Outcome | None) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from leash.cli import which
+from leash.cli.output import Json, say
 from leash.errors import ConfigError
 
 ring_app = typer.Typer(
@@ -47,13 +48,21 @@ Sample = Annotated[
 
 
 @ring_app.command()
-def show(name: Name, uri: which.BrokerUri = None, state: State = None, by: By = "routing_key") -> None:
+def show(
+    name: Name,
+    uri: which.BrokerUri = None,
+    state: State = None,
+    by: By = "routing_key",
+    json: Json = False,
+) -> None:
     """Show the queues with weights, slots, depth, and share of all keys."""
+    from leash.cli import ring_json as told
     from leash.cli import ring_options as options
     from leash.cli import ring_tables as tables
 
     if state is not None:
-        tables.layout(options.stated(name, state, by), {})
+        stated = options.stated(name, state, by)
+        say(told.layout(stated, {})) if json else tables.layout(stated, {})
         return
     from leash.amqp import connect, topology
     from leash.partitions import layout_store
@@ -63,7 +72,10 @@ def show(name: Name, uri: which.BrokerUri = None, state: State = None, by: By = 
         found = known.layout or layout_store.need(connection, name)
         with connection.channel() as channel:
             states = {queue: topology.state(channel, queue) for queue in found.all_queues}
-    tables.layout(found, states, known.awaited)
+    if json:
+        say(told.layout(found, states, known.awaited))
+    else:
+        tables.layout(found, states, known.awaited)
 
 
 @ring_app.command()
@@ -73,6 +85,7 @@ def route(
     uri: which.BrokerUri = None,
     state: State = None,
     by: By = "routing_key",
+    json: Json = False,
 ) -> None:
     """Show where each key goes, without publishing anything."""
     from leash.cli import ring_options as options
@@ -80,6 +93,9 @@ def route(
     found = options.layout_of(name, uri, state, by)
     wanted = [line.rstrip("\n") for line in sys.stdin] if keys == ["-"] else keys
     queues = found.route_many(options.values_of(found.by, wanted))
+    if json:
+        say([{"key": key, "queue": str(queue)} for key, queue in zip(wanted, queues, strict=True)])
+        return
     for key, queue in zip(wanted, queues, strict=True):
         typer.echo(f"{key}\t{queue}")
 
@@ -103,8 +119,10 @@ def plan(
     slots: Slots = 120,
     kind: Kind = "classic",
     ordered: Ordered = True,
+    json: Json = False,
 ) -> None:
     """Show what a change would move. Changes nothing."""
+    from leash.cli import ring_json as told
     from leash.cli import ring_options as options
     from leash.cli import ring_tables as tables
     from leash.partitions.plan import compare, notes
@@ -116,7 +134,11 @@ def plan(
         if before is None or all_weights is not None:
             raise ConfigError("restart", name, "existing partitions, and no other change")
         after = before.upgraded(check_version(upgrade)) if upgrade else before.restarted()
-        tables.change(before, after, options.keys_of(sample, before.by))
+        keys = options.keys_of(sample, before.by)
+        if json:
+            say(told.change(before, after, keys) | {"notes": list(notes(after))})
+            return
+        tables.change(before, after, keys)
         tables.tell(notes(after))
         return
     if all_weights is None:
@@ -125,11 +147,16 @@ def plan(
         )
     if before is None:
         partitions = options.partitions_of(None, name, all_weights, by, layout, slots, kind, ordered)
-        tables.difference(partitions.plan(which.broker(uri).uri), options.keys_of(sample, by))
-        return
-    version = before.version or (3, 8)
-    after_all = options.partitions_of(before, name, all_weights).asked_on(version)
-    tables.difference(compare(before, after_all), options.keys_of(sample, before.by))
+        planned = partitions.plan(which.broker(uri).uri)
+    else:
+        by = before.by
+        version = before.version or (3, 8)
+        planned = compare(before, options.partitions_of(before, name, all_weights).asked_on(version))
+    keys = options.keys_of(sample, by)
+    if json:
+        say(told.difference(planned, keys))
+    else:
+        tables.difference(planned, keys)
 
 
 @ring_app.command()
@@ -218,10 +245,16 @@ def skew(
     state: State = None,
     by: By = "routing_key",
     top: Annotated[int, typer.Option("--top", help="How many hot keys to name.", min=0)] = 10,
+    json: Json = False,
 ) -> None:
     """Show how evenly a sample of keys falls on the queues, and which keys are hot."""
+    from leash.cli import ring_json as told
     from leash.cli import ring_options as options
     from leash.cli import ring_tables as tables
 
     found = options.layout_of(name, uri, state, by)
-    tables.skew(found, options.keys_of(file, found.by) or [], top)
+    keys = options.keys_of(file, found.by) or []
+    if json:
+        say(told.skew(found, keys, top))
+    else:
+        tables.skew(found, keys, top)

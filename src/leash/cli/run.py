@@ -12,6 +12,9 @@ def run(
     file: Annotated[Path, typer.Argument(help="The pipeline, in TOML; see docs/spark.md.", dir_okay=False)],
 ) -> None:
     """Run a Spark pipeline from a file: queues, an optional SQL transform, a sink."""
+    from leash.cli.output import need
+
+    need("pyspark", "spark", "leash run")
     from leash.spark import pipeline
 
     pipeline.run(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -33,10 +34,8 @@ class Place(NamedTuple):
 
 def broker(given: str | None) -> Place:
     """The broker to use, or an error that says what to do."""
-    from leash.management import Management
-
     if given is not None:
-        return Place(given, Management.beside(given), "--uri's")
+        return Place(given, _management(given), "--uri's")
     found = known()
     if found is None:
         raise ConfigError("--uri", None, "amqp://..., or set LEASH_URI, or `leash broker start`")
@@ -46,10 +45,20 @@ def broker(given: str | None) -> Place:
 def known() -> Place | None:
     """The broker that needs no `--uri`, if there is one."""
     from leash.broker import at, default_folder, own_uri
-    from leash.management import Management
 
     own = own_uri()
     if own is not None:
-        return Place(own, Management.beside(own), "LEASH_URI's")
+        return Place(own, _management(own), "LEASH_URI's")
     node = at(default_folder())
     return Place(node.uri, node.management, "the private node") if node.running else None
+
+
+def _management(uri: str) -> Management:
+    """The private node has its plugin on a port of its own; any other broker is taken to have it where
+    LEASH_MANAGEMENT_URL says, or on the usual one.
+    """
+    from leash.broker import beside
+    from leash.management import Management
+
+    private = None if os.environ.get("LEASH_MANAGEMENT_URL") else beside(uri)
+    return private or Management.beside(uri)

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import FrameType
-from typing import Any, Protocol, get_args, overload
+from typing import Any, get_args, overload
 
 from leash.amqp.uri import Uri, parse
+from leash.consumer.beside import Beside
 from leash.consumer.costs import Asked, costs_of
-from leash.consumer.handlers import D, Handlers, Middleware, R
+from leash.consumer.handlers import D, Decorator, Handlers, Middleware, R
 from leash.consumer.message import Message
 from leash.consumer.partitioned import PartitionedSession
 from leash.consumer.retry import Retry
@@ -23,25 +24,12 @@ from leash.consumer.session import LIVE, Parts, Session
 from leash.consumer.settings import BUFFER_BYTES, OnExhausted, Queue, Settings, queues_of, text
 from leash.consumer.stats import Stats
 from leash.consumer.workers import Batch, leave_in_thread
-from leash.errors import ConfigError
+from leash.errors import ConfigError, NotDrained
 from leash.policies.exact import Number, whole
-from leash.units import nanoseconds
+from leash.units import SECOND, nanoseconds
 
 _RETRY = Retry()
 _LOOK = 0.1  # seconds between two checks for signals in `run`
-
-
-class Decorator(Protocol):
-    """What `@consumer.handler("orders")` takes, as `@consumer.handler` does."""
-
-    @overload
-    def __call__(self, function: Callable[[Message], R], /) -> Callable[[Message], R]: ...
-
-    @overload
-    def __call__(self, function: Callable[[D], R], /) -> Callable[[D], R]: ...
-
-    @overload
-    def __call__(self, function: Callable[[D, Message], R], /) -> Callable[[D, Message], R]: ...
 
 
 class Consumer:
@@ -83,6 +71,10 @@ class Consumer:
         middleware: Functions around the handler, the first one outermost: `def log(message, call_next)`
             calls `call_next(message)`; `async def` if the handlers are. Default: none.
         name: The name in the broker's list of connections. Default: `leash <host>:<pid>`.
+        health: A port that serves `/healthz`, `/readyz` and `/metrics` to this machine while the consumer
+            runs, or "0.0.0.0:8080" to serve everybody. Default: none.
+        report: Publish statistics once a second to the exchange `leash.stats`, for `leash page`. If that is
+            not possible, nothing happens. Default: True.
     """
 
     def __init__(
@@ -104,6 +96,8 @@ class Consumer:
         consumer_timeout: float = 1800.0,
         middleware: Iterable[Middleware] = (),
         name: str = "",
+        health: int | str | None = None,
+        report: bool = True,
     ) -> None:
         place, specs = parse(uri), queues_of(queues)
         if not specs and partitions is None:
@@ -133,6 +127,7 @@ class Consumer:
             consumer_timeout=consumer_timeout,
             name=name or f"leash {socket.gethostname()}:{os.getpid()}",
         )
+        self._beside = Beside(self, health, report)
         self._workers = workers
         self._partitions = partitions
         if partitions is None:
@@ -207,15 +202,17 @@ class Consumer:
     # --- running ---
 
     def run(self) -> None:
-        """Consume until SIGINT, SIGTERM or `stop`, then drain; a second signal leaves at once."""
-        signals = 0
+        """Consume until SIGINT, SIGTERM or `stop`, then drain; a second signal leaves at once.
+
+        Raises NotDrained if some messages were not finished within `drain` seconds.
+        """
+        signals: list[int] = []
         started = False
 
-        def on_signal(_: int, __: FrameType | None) -> None:
-            nonlocal signals
-            signals += 1  # nothing else: the interrupted code may hold any lock
-            if signals > 1 and not started:
-                sys.exit(1)
+        def on_signal(number: int, _: FrameType | None) -> None:
+            signals.append(number)  # nothing else: the interrupted code may hold any lock
+            if len(signals) > 1 and not started:
+                sys.exit(128 + number)
 
         installed = _install(on_signal)
         try:
@@ -224,16 +221,16 @@ class Consumer:
             while not signals and not self._running().left:
                 time.sleep(_LOOK)
             leaver = leave_in_thread(self._leave)
-            while leaver.is_alive() and signals < 2:
+            while leaver.is_alive() and len(signals) < 2:
                 leaver.join(_LOOK)
-            if signals < 2:
-                self._leave()  # already done; raises again if it failed
+            if len(signals) < 2 and not self._leave():  # already done; raises again if it failed
+                raise NotDrained(self.settings.drain / SECOND, *self._running().undone)
         finally:
             for number, before in installed:
                 signal.signal(number, before)
-        if signals > 1:
+        if len(signals) > 1:
             self.abandon()
-            sys.exit(1)
+            sys.exit(128 + signals[1])  # as a shell says it of a program that a signal ended
 
     def start(self, parts: Parts = LIVE) -> None:
         """Begin to consume, in background threads. Raises if a queue is missing or the broker unreachable.
@@ -249,10 +246,15 @@ class Consumer:
             else:
                 self._session = PartitionedSession(self.settings, handler, self._partitions, self._workers)
             try:
+                if parts is LIVE:
+                    self._beside.serve()
                 self._session.start()
             except BaseException:
                 self._session = None
+                self._beside.unserve()
                 raise
+            if parts is LIVE:
+                self._beside.report()
 
     def stop(self) -> bool:
         """Finish running handlers and leave; False: one was still running at the deadline.
@@ -267,11 +269,13 @@ class Consumer:
         with self._leaving:
             if self._ended is None:
                 self._ended = self._running().stop()
+                self._beside.stop()
             return self._ended
 
     def abandon(self) -> None:
         """Leave at once, as a crash would: the broker redelivers what was not settled."""
         self._running().abandon()
+        self._beside.leave()
 
     def reset(self) -> None:
         """Forget the session that ended, so that another one can be started."""

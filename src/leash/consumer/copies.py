@@ -27,8 +27,9 @@ from leash.errors import (
     PreconditionFailed,
     ProtocolError,
 )
+from leash.logfmt import logger
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
 
 ERROR, TRACE, FROM = "x-leash-error", "x-leash-traceback", "x-leash-queue"
 _TRACE_MOST = 4000
@@ -175,7 +176,7 @@ def dead_lettered(message: Message, exchange: str, key: str) -> Outgoing:
 
 def parked(message: Message, error: BaseException) -> Outgoing:
     """The copy for the dead queue, with the error and where the message was published."""
-    why = {ERROR: _shown(error), TRACE: _traced(error), FROM: message.queue}
+    why = {ERROR: shown(error), TRACE: _traced(error), FROM: message.queue}
     for kept in (why, {**why, TRACE: None}):
         properties = _properties(message.raw_properties, {**_address(message), **kept})
         if len(properties) <= _room(message):
@@ -201,7 +202,7 @@ def _room(message: Message, spare: int = _SPARE) -> int:
     return message.link.channel.connection.frame_max - spare
 
 
-def _shown(error: BaseException) -> str:
+def shown(error: BaseException) -> str:
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:  # its own __str__ may fail

@@ -8,7 +8,6 @@ the consumers': an alarm blocks connections that publish.
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -28,8 +27,9 @@ from leash.errors import (
     PublishError,
     Rejected,
 )
+from leash.logfmt import logger
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
 
 BATCH = 256
 PATIENCE = 10.0

@@ -23,12 +23,13 @@ from leash.consumer.raw import LINK, Raw
 from leash.consumer.settle import Settler
 from leash.errors import AmqpError
 from leash.flow import Dispatch, Flow, Probe, SetWindow
+from leash.logfmt import logger
 
 if TYPE_CHECKING:
     from leash.consumer.limbo import Limbo
     from leash.consumer.message import Message
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
 
 NAP = 1_000_000_000
 """A waiting worker looks again after this many ns in any case."""
@@ -74,6 +75,8 @@ class Engine:
         """Links that the broker cancelled, whose channels are still to be closed."""
         self.notes: deque[tuple[int, str, dict[str, object]]] = deque(maxlen=1000)
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in flow.lanes}
+        self.errors: dict[tuple[str, str], tuple[str, int, str | None, int, float]] = {}
+        """By queue and type: the last text, how many, its message id and tries, and when; the latest last."""
         self.nudge = threading.Event()
         """Set when the upkeep has something to do before its next tick."""
         self.on_ready: Callable[[], None] | None = None
@@ -231,7 +234,7 @@ class Engine:
             link = self.links.get(decision.lane)
             if isinstance(decision, SetWindow):
                 self.note(
-                    logging.INFO,
+                    logging.DEBUG,
                     "window",
                     queue=decision.lane,
                     window=decision.window,
@@ -263,7 +266,7 @@ class Engine:
         """Write the lines that were noted. Not under the lock."""
         while self.notes:
             level, event, fields = self.notes.popleft()
-            log.log(level, "event=%s %s", event, " ".join(f"{k}={v!r}" for k, v in fields.items()))
+            log.log(level, f"event={event}" + "".join(f" {name}=%r" for name in fields), *fields.values())
 
     def wake(self) -> None:
         """Wake one worker per batch of work; if handlers are fast, a running worker will be back soon."""

@@ -26,9 +26,12 @@ from leash.consumer.raw import LINK
 from leash.consumer.retry import Retry
 from leash.consumer.settings import OnExhausted, Queue
 from leash.consumer.settle import Outcome
-from leash.errors import NeverSettled, Rejected
+from leash.errors import LeashError, NeverSettled, Rejected
+from leash.logfmt import logger
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
+
+_KINDS = 50  # of errors that are counted each by itself
 
 
 class Failures:
@@ -91,7 +94,13 @@ class Failures:
                     log.exception("event=failing_failed queue=%r", message.queue)
                     engine.settler.settle(message, Outcome.REQUEUED, claimed=True)
             elif message.link.alive:
-                log.warning("event=failed_after_settling queue=%r error=%r", message.queue, error)
+                log.warning(
+                    "event=failed_after_settling message_id=%r queue=%r error=%r tries=%d",
+                    _id(message),
+                    message.queue,
+                    error,
+                    message.tries + 1,
+                )
 
     def fail(self, message: Message, error: BaseException) -> None:
         """Record one more failure of a claimed message."""
@@ -100,9 +109,15 @@ class Failures:
         # A draw that is the same in every rehearsal, and another one for the next message.
         wait = retry.wait(failures, crc32(b"%d %d" % (message.tag, failures))) if retry.wants(error) else None
         log.warning(
-            "event=handler_failed queue=%r tries=%d of=%d error=%r", queue, failures, retry.tries, error
+            "event=handler_failed message_id=%r queue=%r error=%r tries=%d of=%d",
+            _id(message),
+            queue,
+            error,
+            failures,
+            retry.tries,
         )
         with engine.lock:
+            self._count(message, error, failures)
             engine.counts[queue]["failed"] += 1
             if wait is not None:
                 engine.counts[queue]["retried"] += 1
@@ -115,6 +130,15 @@ class Failures:
         else:
             rejected = self._on_exhausted == "reject"
             self._settle(message, Outcome.REJECTED if rejected else Outcome.DISCARDED)
+
+    def _count(self, message: Message, error: BaseException, failures: int) -> None:
+        """By kind, for whoever looks; of too many kinds the one that came last longest ago is forgotten."""
+        errors, key = self._engine.errors, (message.queue, type(error).__name__)
+        _, before, _, _, _ = errors.pop(key, ("", 0, None, 0, 0.0))
+        wall = self._engine.clock.wall()
+        errors[key] = (copies.shown(error), before + 1, _id(message), failures, wall)
+        if len(errors) > _KINDS:
+            del errors[next(iter(errors))]
 
     def _settle(self, message: Message, outcome: Outcome) -> None:
         if outcome is Outcome.REJECTED and message.link.limbo:
@@ -213,3 +237,11 @@ class Failures:
                 engine.flow.parked(message.queue)
                 engine.wake()
         engine.nudge.set()
+
+
+def _id(message: Message) -> str | None:
+    """What its publisher calls it, if it has a name and headers that can be read."""
+    try:
+        return message.properties.message_id
+    except LeashError:
+        return None

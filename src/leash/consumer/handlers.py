@@ -14,7 +14,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, overload
 
 from leash import bodies
 from leash.consumer.message import Message
@@ -38,6 +38,20 @@ class Model(Protocol):
 
 R = TypeVar("R")
 D = TypeVar("D", bound=bytes | str | dict[str, Any] | list[Any] | Dataclass | Model)
+
+
+class Decorator(Protocol):
+    """What `@consumer.handler("orders")` takes, as `@consumer.handler` does."""
+
+    @overload
+    def __call__(self, function: Callable[[Message], R], /) -> Callable[[Message], R]: ...
+
+    @overload
+    def __call__(self, function: Callable[[D], R], /) -> Callable[[D], R]: ...
+
+    @overload
+    def __call__(self, function: Callable[[D, Message], R], /) -> Callable[[D, Message], R]: ...
+
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -139,14 +153,14 @@ def _taker(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     if count not in (1, 2):
         raise ConfigError("handler", function, f"a function of one or two arguments, not of {count}")
-    wanted = _wanted(function)
-    if count == 1 and wanted is Message:
+    what = wanted(function)
+    if count == 1 and what is Message:
         return function
     if count == 2 and _annotation(function, 1) not in (inspect.Parameter.empty, Message, Any, object):
         raise ConfigError("handler", function, "a function whose second argument is the Message")
-    if count == 2 and wanted is Message:
+    if count == 2 and what is Message:
         raise ConfigError("handler", function, "a type for its first argument, the body: bytes, dict, ...")
-    return _decoding(function, bodies.decoder(wanted), with_message=count == 2)
+    return _decoding(function, bodies.decoder(what), with_message=count == 2)
 
 
 def _decoding(
@@ -193,7 +207,8 @@ def _counted(function: Callable[..., Any], what: str) -> int | None:
     return len(needed) or min(1, len(places))
 
 
-def _wanted(function: Callable[..., Any]) -> Any:
+def wanted(function: Callable[..., Any]) -> Any:
+    """What a handler's first argument is annotated with; Message, if with nothing."""
     annotation = _annotation(function, 0)
     return Message if annotation in (inspect.Parameter.empty, Any, object) else annotation
 

@@ -21,8 +21,9 @@ from leash.consumer.raw import PROPERTIES, REDELIVERED, Raw
 from leash.consumer.settings import Queue
 from leash.errors import AmqpError, NeverSettled
 from leash.flow import Dispatch, unbuffered
+from leash.logfmt import logger
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
 
 FATAL = 3
 """A message from limbo is parked when it is redelivered after this many workers had it."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from leash.consumer.consumer import Consumer
+from leash.consumer.durations import BOUNDS, Times
 from leash.consumer.stats import QueueStats, Stats
 from leash.errors import ConfigError
-from leash.policies.exact import whole
+from leash.units import SECOND
+
+if TYPE_CHECKING:
+    from leash.consumer.consumer import Consumer
 
 _Read = Callable[[QueueStats], float | None]
 
@@ -42,6 +46,10 @@ _COUNTERS: dict[str, tuple[str, _Read]] = {
     "leash_retried": ("Messages sent to wait for another try", lambda q: q.counts.get("retried", 0)),
     "leash_parked": ("Messages given up on and parked", lambda q: q.counts.get("parked", 0)),
 }
+_HISTOGRAMS: dict[str, tuple[str, Callable[[QueueStats], Times]]] = {
+    "leash_wait_duration_seconds": ("How long a message waited here for a worker", lambda q: q.waited),
+    "leash_handler_duration_seconds": ("How long a message's handler took", lambda q: q.handled_in),
+}
 _NAMED = ("failed", "retried", "parked")
 
 
@@ -57,21 +65,38 @@ class ConsumerCollector(Collector):
         except ConfigError:
             yield GaugeMetricFamily("leash_connected", "1 while there is a connection", 0)
             return
-        yield from _of_consumer(stats)
-        queues = list(stats.queues.values())
-        for name, (text, read) in _GAUGES.items():
-            gauge = GaugeMetricFamily(name, text, labels=["queue"])
-            for queue in queues:
-                value = read(queue)
-                if value is not None:
-                    gauge.add_metric([queue.name], float(value))
-            yield gauge
-        for name, (text, read) in _COUNTERS.items():
-            counter = CounterMetricFamily(name, text, labels=["queue"])
-            for queue in queues:
-                counter.add_metric([queue.name], float(read(queue) or 0))
-            yield counter
-        yield from _by_kind(queues)
+        yield from families(stats)
+
+
+def families(stats: Stats) -> Iterator[Metric]:
+    """Every metric, with what these numbers say."""
+    yield from _of_consumer(stats)
+    queues = list(stats.queues.values())
+    for name, (text, read) in _GAUGES.items():
+        gauge = GaugeMetricFamily(name, text, labels=["queue"])
+        for queue in queues:
+            value = read(queue)
+            if value is not None:
+                gauge.add_metric([queue.name], float(value))
+        yield gauge
+    for name, (text, read) in _COUNTERS.items():
+        counter = CounterMetricFamily(name, text, labels=["queue"])
+        for queue in queues:
+            counter.add_metric([queue.name], float(read(queue) or 0))
+        yield counter
+    for name, (text, times) in _HISTOGRAMS.items():
+        histogram = HistogramMetricFamily(name, text, labels=["queue"])
+        for queue in queues:
+            counts, seconds = times(queue)
+            histogram.add_metric([queue.name], _cumulative(counts), seconds)
+        yield histogram
+    yield from _by_kind(queues)
+
+
+def _cumulative(counts: tuple[int, ...]) -> list[tuple[str, int]]:
+    """As Prometheus wants them: each bucket holds what the smaller ones do."""
+    names = [str(bound / SECOND) for bound in BOUNDS] + ["+Inf"]
+    return list(zip(names, accumulate(counts), strict=True))
 
 
 def _of_consumer(stats: Stats) -> Iterator[Metric]:
@@ -114,24 +139,3 @@ def _by_kind(queues: list[QueueStats]) -> Iterator[Metric]:
             if outcome not in _NAMED:
                 settled.add_metric([queue.name, outcome], count)
     yield from (reason, sheds, settled)
-
-
-def serve_metrics(consumer: Consumer, port: int, host: str = "127.0.0.1") -> Callable[[], None]:
-    """Serve a consumer's metrics on `http://host:port/metrics`, in a thread; call the result to end it.
-
-    By default only this machine can connect; `host="0.0.0.0"` admits others.
-    """
-    registry = CollectorRegistry()
-    registry.register(ConsumerCollector(consumer))
-    whole("port", port, 0, 65535)
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        raise ConfigError("port", port, f"one that is free on {host} ({error.strerror})") from error
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
-
-    return stop

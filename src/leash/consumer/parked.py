@@ -7,7 +7,8 @@ and loses none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -178,6 +179,42 @@ def _fresh(event: ContentEvent, target: str) -> Outgoing:
     """The message as published, plus the headers that show a handler its first address."""
     changes: dict[str, Any] = {TRIES: 0, **dict.fromkeys([ERROR, TRACE, FROM, *rescue.COUNTS])}
     return Outgoing(event.body, "", target, with_headers(event.properties, changes), mandatory=True)
+
+
+def key(event: ContentEvent) -> str:
+    """What a message is picked by: the same for messages that are alike to the last byte."""
+    told = salvage_properties(event.properties)
+    headers = {name: value for name, value in (told.headers or {}).items() if name not in rescue.COUNTS}
+    return hashlib.sha256(
+        repr((event.body, sorted(headers.items(), key=str), told.message_id)).encode()
+    ).hexdigest()[:16]
+
+
+def look_keyed(connection: Connection, name: str, limit: int) -> list[tuple[str, Parked]]:
+    """As `look`, each with the key by which `pick` finds it again."""
+    with connection.channel() as channel:
+        taken = list(_take(channel, name, limit))
+        _give_back(channel, connection, name, taken)
+        return [(key(event), _parked(event)) for event in taken]
+
+
+def pick(
+    connection: Connection, publishing: Connection, name: str, keys: Collection[str], retry: bool
+) -> int:
+    """Send back those that have one of these keys, or drop them; the others stay. Returns how many. As with
+    `send_back`, each is published with a confirm before it leaves the dead queue.
+    """
+    wanted, target = set(keys), plain(name)
+    with connection.channel() as channel, Publisher(publishing) as publisher:
+        taken = list(_take(channel, name, _there(channel, name)))
+        chosen = [event for event in taken if key(event) in wanted]
+        if retry and chosen:
+            state(channel, target)
+            publisher.publish([_fresh(event, target) for event in chosen])
+        for event in chosen:
+            channel.ack(_tag(event))
+        _give_back(channel, publishing, name, [event for event in taken if key(event) not in wanted])
+        return len(chosen)
 
 
 def purge(connection: Connection, name: str) -> int:

@@ -9,7 +9,6 @@ dies, the broker activates the next consumer in line.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -26,10 +25,11 @@ from leash.consumer.settings import Queue, Settings
 from leash.consumer.stats import Stats
 from leash.consumer.workers import is_async
 from leash.errors import AmqpError, ConfigError
+from leash.logfmt import logger
 from leash.partitions import gates
 from leash.partitions.follow import Follow
 
-log = logging.getLogger("leash.partitions")
+log = logger("leash.partitions")
 
 LOOK_EVERY = 0.25
 BALANCE_EVERY = 2.0
@@ -185,6 +185,12 @@ class PartitionedSession:
         ended = [lanes.session.stop() for lanes in self._lanes]
         self._follow.stop()
         return all(ended)
+
+    @property
+    def undone(self) -> tuple[int, int]:
+        """As a session's, of all lanes."""
+        counts = [lanes.session.undone for lanes in self._lanes]
+        return sum(in_work for in_work, _ in counts), sum(unconfirmed for _, unconfirmed in counts)
 
     def abandon(self) -> None:
         """Leave at once, as a crash would."""

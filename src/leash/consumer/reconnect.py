@@ -28,10 +28,11 @@ from leash.consumer.probes import Looks
 from leash.consumer.settings import Queue
 from leash.errors import AmqpError, ConfigError, ConnectionLost, LeashError, ReplyTimeout
 from leash.flow.lane import PAUSED
+from leash.logfmt import logger
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
 
-RECONNECT = (0.1, 30.0)
+RECONNECT = (0.1, 3.0)
 """Seconds from one try to the next, at first and at most."""
 _AGAIN = (0.05, 1.0)
 """Seconds before a connection that lasted less than `_SHORT` seconds is opened again."""

@@ -6,7 +6,6 @@ Plain and partitioned consumers both use it.
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,10 +26,11 @@ from leash.consumer.threads import ThreadPool
 from leash.consumer.upkeep import Upkeep
 from leash.consumer.workers import Batch, Failed, Pool, is_async
 from leash.errors import AmqpError
+from leash.logfmt import logger
 from leash.policies.exact import Number
 from leash.units import SECOND
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
 
 _LAST_ACKS = 10.0  # seconds for the broker to apply them
 _SLICE = 100_000_000  # ns between two checks whether it was abandoned
@@ -69,6 +69,8 @@ class Session:
     ) -> None:
         self._settings = settings
         self._abandoned = False
+        self.undone = (0, 0)
+        """Once it has stopped: messages still in work then, and failed ones with an unconfirmed copy."""
         uri, name, queues = settings.uri, settings.name, settings.queues
         flow = settings.flow(batch.size * settings.workers if batch else 1)
         self.engine = engine = Engine(flow, settings.costs, settings.deadlines, parts.clock)
@@ -128,10 +130,13 @@ class Session:
             time.sleep(0.01)
         self.upkeep.leave()
         self.upkeep.thread.join(max(0.1, (deadline - clock()) / SECOND))
+        with engine.lock:
+            in_work = 0 if ended else sum(lane.in_work for lane in engine.flow.lanes.values())
         left = self._republisher.pending
+        self.undone = (in_work, left)
         self._republisher.stop()
         self._say_goodbye()
-        log.info("event=stopped in_time=%r unconfirmed=%d", ended and not left, left)
+        log.info("event=stopped in_time=%r in_work=%d unconfirmed=%d", ended and not left, in_work, left)
         return ended and not left
 
     def _say_goodbye(self) -> None:

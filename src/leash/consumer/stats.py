@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from leash.amqp.properties import decode_properties
+from leash.consumer.durations import NONE, Durations, Times, merged
 from leash.consumer.engine import Engine
+from leash.consumer.raw import ARRIVED, PROPERTIES, Raw
+from leash.errors import LeashError
+from leash.flow.lane import BUSY, PARKING, PAUSED, THROTTLED, WAITING
 from leash.units import SECOND
 
 if TYPE_CHECKING:
@@ -13,6 +18,9 @@ if TYPE_CHECKING:
     from leash.consumer.reconnect import Connector
     from leash.consumer.upkeep import Upkeep
     from leash.flow.lane import LaneState
+
+
+_WHY = {PAUSED: "paused", THROTTLED: "throttled", PARKING: "parking", WAITING: "waiting", BUSY: "busy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,37 @@ class QueueStats:
     """Messages by event: failed, retried, parked, rejected, requeued, given back, returned, dropped, lost."""
     message_bytes: int | None
     """The mean length of its message bodies, weighted towards recent ones; None before the first."""
+    why: str = ""
+    """Why it sits out: paused, throttled, busy (in order), waiting (for its next try) or parking."""
+    resumes: float | None = None
+    """Seconds until it is no longer throttled, or until its next try is due; None if it is neither."""
+    oldest: float | None = None
+    """Age in seconds of the first message here that no worker has begun; None if there is none."""
+    running: float | None = None
+    """Seconds for which its longest-running handler has been running; None if none runs."""
+    rate: float | None = None
+    """Messages per second that it may take; None: no limit."""
+    waited: Times = NONE
+    """How long messages waited here for a worker: how many within 1 ms, 5 ms, ... 300 s, and more."""
+    handled_in: Times = NONE
+    """How long handlers took, in the same form."""
+
+
+class ErrorStats(NamedTuple):
+    """One kind of failure in one queue."""
+
+    queue: str
+    """The queue's name."""
+    error: str
+    """The latest one, as text."""
+    times: int
+    """How often it happened."""
+    message_id: str | None
+    """The message ID of the latest one."""
+    tries: int
+    """How often that message has been tried."""
+    at: float
+    """When the latest one happened, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +132,10 @@ class Stats:
     """Which queue broke the bound, and why."""
     host: str = ""
     """The host of the URI that it is, or was last, connected to."""
+    stopping: bool = False
+    """True if it was told to stop."""
+    errors: tuple[ErrorStats, ...] = ()
+    """Failures by queue and type of error, up to 50 of them, the latest last."""
 
 
 def collect(
@@ -103,10 +146,15 @@ def collect(
     with engine.lock:
         total = sum(lane.charged for lane in flow.lanes.values()) or 1
         quanta = sum(lane.quantum for lane in flow.lanes.values())
-        queues = {name: _queue(engine, now, lane, total, quanta) for name, lane in flow.lanes.items()}
+        running = upkeep.running(now)
+        queues = {
+            name: _queue(engine, now, lane, total, quanta, running.get(name), upkeep.durations(name))
+            for name, lane in flow.lanes.items()
+        }
         verdicts = flow.watch.verdicts()
         worst = flow.watch.worst_now()
         trip = flow.sidelines.round_trip
+        errors = tuple(ErrorStats(queue, *each) for (queue, _), each in engine.errors.items())
     connection = connector.connection
     return Stats(
         queues,
@@ -122,10 +170,20 @@ def collect(
         float(worst.bound),
         {lane: why for verdict in [worst, *verdicts] for lane, why in verdict.behind.items()},
         "" if connection is None else connection.where,
+        engine.stopping,
+        errors,
     )
 
 
-def _queue(engine: Engine, now: int, lane: LaneState, total: int, quanta: int) -> QueueStats:
+def _queue(
+    engine: Engine,
+    now: int,
+    lane: LaneState,
+    total: int,
+    quanta: int,
+    running: int | None,
+    durations: list[Durations],
+) -> QueueStats:
     link = engine.links.get(lane.name)
     return QueueStats(
         lane.name,
@@ -149,4 +207,33 @@ def _queue(engine: Engine, now: int, lane: LaneState, total: int, quanta: int) -
         {str(kind): count for kind, count in lane.shedder.done.items()},
         dict(engine.counts[lane.name]),
         lane.size or None,
+        next((name for block, name in _WHY.items() if lane.blocks & block), ""),
+        _resumes(now, lane),
+        _oldest(engine, now, lane),
+        None if running is None else running / SECOND,
+        None if lane.bucket is None else float(lane.bucket.rate),
+        merged(each.waited for each in durations),
+        merged(each.handled for each in durations),
     )
+
+
+def _resumes(now: int, lane: LaneState) -> float | None:
+    if lane.blocks & THROTTLED and lane.bucket is not None:
+        return lane.bucket.wait(now) / SECOND
+    if lane.blocks & WAITING and lane.wakes is not None:
+        return max(0, lane.wakes - now) / SECOND
+    return None
+
+
+def _oldest(engine: Engine, now: int, lane: LaneState) -> float | None:
+    """By its timestamp, if its publisher gave one; else since it arrived here."""
+    if not lane.buffer:
+        return None
+    raw: Raw = lane.buffer[0][0]
+    try:
+        stamp = decode_properties(raw[PROPERTIES]).timestamp
+    except LeashError:
+        stamp = None
+    if stamp is None:
+        return (now - raw[ARRIVED]) / SECOND
+    return max(0.0, engine.clock.wall() - stamp.timestamp())

@@ -11,9 +11,11 @@ from typing import Any
 from leash.consumer.engine import NAP, Finished
 from leash.consumer.limbo import Limbo
 from leash.consumer.message import Message
+from leash.consumer.raw import ARRIVED
 from leash.consumer.workers import (
     Pool,
     Worker,
+    batch_ended,
     batch_finished,
     each,
     from_limbo,
@@ -130,7 +132,8 @@ class TaskPool(Pool):
         services = []
         worker.take(work)
         for todo, (lane, _, _) in zip(worker.todo, work, strict=True):
-            begin = worker.at(lane)
+            begin = end = worker.at(lane)
+            spans: list[tuple[int, int]] = []
             for raw in each(todo):
                 if not self.startable(raw):
                     continue
@@ -143,7 +146,11 @@ class TaskPool(Pool):
                 else:
                     if message.outcome is None:
                         worker.done.append(raw)
-            services.append(self.engine.clock.now() - begin)
+                end = self.engine.clock.now()
+                spans.append((raw[ARRIVED], end))
+            services.append(end - begin)
+            if spans:
+                worker.durations[lane].batch(begin, spans)
         return Finished(work, services, worker.done)
 
     def _cancelled(self) -> None:
@@ -162,6 +169,7 @@ class TaskPool(Pool):
             work += more
         messages = [Message(raw, self.engine.settler.settle) for raw in raws_of(work) if self.startable(raw)]
         begin = worker.at(work[0].lane)
+        end, given = begin, messages
         if messages:
             try:
                 await self.handler(messages)
@@ -169,7 +177,9 @@ class TaskPool(Pool):
                 self._cancelled()
                 self.failed([message for message in messages if not message.settled], error)
                 messages = []
-        return batch_finished(work, self.engine.clock.now() - begin, messages)
+            end = self.engine.clock.now()
+            batch_ended(worker, begin, end, given)
+        return batch_finished(work, end - begin, messages)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

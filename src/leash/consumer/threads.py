@@ -10,10 +10,11 @@ from typing import Any
 
 from leash.consumer.engine import Finished
 from leash.consumer.message import Message
-from leash.consumer.raw import LINK
+from leash.consumer.raw import ARRIVED, LINK
 from leash.consumer.workers import (
     Pool,
     Worker,
+    batch_ended,
     batch_finished,
     each,
     from_limbo,
@@ -74,8 +75,11 @@ class ThreadPool(Pool):
             services = []
             worker.take(work)
             done = worker.done.append
+            now = engine.clock.now
             for todo, (lane, _, _) in zip(worker.todo, work, strict=True):
-                begin = worker.at(lane)
+                begin = end = worker.at(lane)
+                spans: list[tuple[int, int]] = []
+                ended = spans.append
                 for raw in each(todo):
                     if (engine.stopping or not raw[LINK].alive) and not self.startable(raw):
                         continue
@@ -89,7 +93,10 @@ class ThreadPool(Pool):
                     else:
                         if message.outcome is None:
                             done(raw)
-                services.append(engine.clock.now() - begin)
+                    ended((raw[ARRIVED], end := now()))
+                services.append(end - begin)
+                if spans:
+                    worker.durations[lane].batch(begin, spans)
             worker.begin = None
             finished = Finished(work, services, worker.done)
 
@@ -108,13 +115,16 @@ class ThreadPool(Pool):
         while (work := self._collect(finished)) is not None:
             messages = [Message(raw, engine.settler.settle) for raw in raws_of(work) if self.startable(raw)]
             begin = worker.at(work[0].lane)
+            end, given = begin, messages
             if messages:
                 try:
                     self.await_(self.handler(messages))
                 except BaseException as error:
                     self.failed([message for message in messages if not message.settled], error)
                     messages = []
-            finished = batch_finished(work, self.engine.clock.now() - begin, messages)
+                end = engine.clock.now()
+                batch_ended(worker, begin, end, given)
+            finished = batch_finished(work, end - begin, messages)
             worker.begin = None
 
     def _collect(self, finished: Finished | None) -> list[Dispatch] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 
@@ -10,15 +9,17 @@ from pamqp import commands
 
 from leash.amqp import Connection, wire
 from leash.amqp.rescue import limbo_queue
+from leash.consumer.durations import Durations
 from leash.consumer.engine import Engine
 from leash.consumer.recall import recall
 from leash.consumer.reconnect import Connector
 from leash.consumer.settings import Queue
 from leash.consumer.workers import Worker
 from leash.errors import AccessRefused, AmqpError, NotFound
+from leash.logfmt import logger
 from leash.units import SECOND
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
 
 TICK = 0.05
 _SLOW = 50_000_000  # ns: a batch should take a hundredth of this
@@ -51,6 +52,19 @@ class Upkeep:
         self.thread = threading.Thread(target=self._run, name="leash-upkeep", daemon=True)
         connector.on_connected = self._connected
         connector.before_consuming = self.look_into_limbo
+
+    def running(self, now: int) -> dict[str, int]:
+        """For how many ns the longest handler of each queue has been running."""
+        longest: dict[str, int] = {}
+        for worker in self._workers:
+            if (begin := worker.begin) is not None:
+                longest[worker.queue] = max(now - begin, longest.get(worker.queue, 0))
+        return longest
+
+    def durations(self, queue: str) -> list[Durations]:
+        """How long messages of a queue waited and took, by worker."""
+        found = [worker.durations.get(queue) for worker in self._workers]
+        return [each for each in found if each is not None]
 
     def leave(self) -> None:
         """End the thread; the caller closes the connection."""

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from leash.consumer.clock import Clock
+from leash.consumer.durations import Durations
 from leash.consumer.engine import Engine, Finished
 from leash.consumer.message import Message
 from leash.consumer.raw import LINK, TAG, Raw
 from leash.flow import Dispatch
+from leash.logfmt import logger
 
-log = logging.getLogger("leash.consumer")
+log = logger("leash.consumer")
 
 Failed = Callable[[list[Message], BaseException], None]
 
@@ -31,7 +32,7 @@ class Worker:
     only one of them. `done` only grows, except in a recall.
     """
 
-    __slots__ = ("_clock", "begin", "done", "queue", "todo", "warned", "work")
+    __slots__ = ("_clock", "begin", "done", "durations", "queue", "todo", "warned", "work")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -41,6 +42,8 @@ class Worker:
         self.work: list[Dispatch] = []
         self.todo: list[deque[Raw]] = []
         self.done: list[Raw] = []
+        self.durations: defaultdict[str, Durations] = defaultdict(Durations)
+        """By queue. Only the worker adds to them."""
 
     def take(self, work: list[Dispatch]) -> None:
         self.done = []
@@ -159,6 +162,15 @@ def leave_in_thread(leave: Callable[[], object]) -> threading.Thread:
 
 def raws_of(work: list[Dispatch]) -> list[Raw]:
     return [raw for dispatch in work for raw in dispatch.messages]
+
+
+def batch_ended(worker: Worker, begin: int, end: int, messages: list[Message]) -> None:
+    """Count how long a batch handler's messages waited and took."""
+    by_queue: dict[str, list[int]] = {}
+    for message in messages:
+        by_queue.setdefault(message.queue, []).append(message.arrived)
+    for queue, arrived in by_queue.items():
+        worker.durations[queue].together(begin, end, arrived)
 
 
 def batch_finished(work: list[Dispatch], took: int, messages: list[Message]) -> Finished:

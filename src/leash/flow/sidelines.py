@@ -52,6 +52,10 @@ class Sidelines:
     def block(self, lane: LaneState, why: int) -> None:
         if not lane.blocks:
             self._rounds.block(lane.name)
+        if why & THROTTLED & ~lane.blocks:
+            lane.dries += (
+                1  # it sits out, if only from one look to the next: nobody owes it anything for that
+            )
         lane.blocks |= why
 
     def unblock(self, lane: LaneState, why: int) -> None:

@@ -7,7 +7,6 @@ opened again; then the same records are read again.
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from contextlib import suppress
 
@@ -15,11 +14,12 @@ from leash.amqp import Connection, Publisher, connect
 from leash.amqp.uri import Uri
 from leash.backoff import Backoff
 from leash.errors import AmqpError, LeashError
+from leash.logfmt import logger
 from leash.partitions import layout_store
 from leash.partitions.gates import Gate
 from leash.partitions.layout import Layout
 
-log = logging.getLogger("leash.partitions")
+log = logger("leash.partitions")
 
 _BACKOFF = (0.1, 5.0)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -20,13 +19,14 @@ from typing import TYPE_CHECKING
 
 from leash.amqp.properties import read_property
 from leash.errors import AmqpError, InDoubt, NotSent, PublishBlocked
+from leash.logfmt import logger
 from leash.publisher.sent import OVER, QUEUED, WRITTEN, Callback, Sent
 from leash.publisher.verdicts import culprits, is_somebodys_fault, nacked, unroutable
 
 if TYPE_CHECKING:
     from leash.amqp import Outgoing
 
-log = logging.getLogger("leash.publisher")
+log = logger("leash.publisher")
 
 _CHUNK, _CHUNK_BYTES = 512, 1 << 18
 """What is written in one go."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import os
 import socket
 import threading
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from leash.amqp import connect
 from leash.amqp.uri import Uri, parse
 from leash.errors import ConfigError, NotSent, PartlyPublished
+from leash.logfmt import logger
 from leash.policies.exact import whole
 from leash.publisher.drafts import Address, Drafts, Options, address, name_of
 from leash.publisher.line import Line
@@ -33,7 +33,7 @@ from leash.units import nanoseconds
 if TYPE_CHECKING:
     from leash.partitions import Partitions
 
-log = logging.getLogger("leash.publisher")
+log = logger("leash.publisher")
 
 IN_FLIGHT_BYTES = 64 * 1024 * 1024
 _LOT = 256

@@ -6,7 +6,6 @@ written, so that what waits is known not to have been sent.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 
@@ -26,10 +25,11 @@ from leash.errors import (
     TlsError,
     VirtualHostError,
 )
+from leash.logfmt import logger
 from leash.publisher.line import Line
 from leash.publisher.sent import Sent
 
-log = logging.getLogger("leash.publisher")
+log = logger("leash.publisher")
 
 RECONNECT = (0.1, 5.0)
 """Seconds from one try to the next, at first and at most."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-
 from leash.errors import StagingMismatch
+from leash.logfmt import logger
 from leash.spark.offsets import Plan, first_plan
 from leash.spark.settings import SourceSettings
 from leash.spark.staging import cleanup, fence, owner
 from leash.spark.staging.files import Files
 from leash.spark.staging.seals import Seal
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def resume(files: Files, settings: SourceSettings, start: Plan) -> Plan:
@@ -87,9 +86,10 @@ def _staged(files: Files, own: str, queues: set[str]) -> Staged:
             found[name] = mine
     if left:
         log.warning(
-            "event=others_staged messages=%d queues=%r reason='this source does not read them; they stay'",
+            "event=others_staged messages=%d queues=%r reason=%r",
             sum(seal.rows for seal in left),
             sorted({seal.queue for seal in left}),
+            "this source does not read them; they stay",
         )
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Container
@@ -12,10 +11,11 @@ from leash.amqp import Connection, Outgoing, Publisher, QueueState, connect, top
 from leash.amqp.rescue import LIMIT, danger, declare_limbo, limbo_queue, limit_of
 from leash.amqp.traits import Traits, traits
 from leash.errors import AccessRefused, ConfigError, NotFound, PublishError, QueueMissing, ResourceLocked
+from leash.logfmt import logger
 from leash.spark.settings import SourceSettings
 from leash.spark.task.ordered import lock, lock_queue, unlock
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _OTHERS_LEAVE = 5.0  # seconds for the tasks of an earlier run to end
 _SHORT = 5.0  # seconds for a confirm

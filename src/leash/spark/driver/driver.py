@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 from leash.amqp import Connection, topology
 from leash.errors import AmqpError, LeashError, NotFound
+from leash.logfmt import logger
 from leash.spark import connections
 from leash.spark.driver import checkpoint, progress, settling
 from leash.spark.driver.checks import Guard
@@ -21,13 +21,14 @@ from leash.spark.driver.dedup import adopted, remember, spent
 from leash.spark.driver.failover import Lookout
 from leash.spark.driver.partitioned import Following
 from leash.spark.driver.planner import Planner, Targets, cut
+from leash.spark.driver.reporting import Reports
 from leash.spark.driver.settling import Settled
 from leash.spark.offsets import Plan, Seen, first_plan
 from leash.spark.settings import SourceSettings
 from leash.spark.staging import cleanup, notes, owner
 from leash.spark.staging.files import open_files
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _PROBE_EVERY = 0.075  # seconds; Spark asks about 76 times a second when idle
 _PARALLEL = 16
@@ -62,6 +63,7 @@ class Driver:
         self._depths: dict[str, int] = {}
         self._throttled = False
         self._stop = threading.Event()
+        self._reports = Reports(settings)
 
     # --- Spark's calls ---
 
@@ -90,6 +92,7 @@ class Driver:
             "tokens": planner.tokens(self._clock()),
             "balances": planner.balances(),
         }
+        self._reports.tell(start.run, self._report)
         # Spark has taken the plan, or will ask again from `start`: either way this planner is used up.
         self._settled = None
         return plan
@@ -121,6 +124,7 @@ class Driver:
 
     def stop(self) -> None:
         self._stop.set()
+        self._reports.stop()
         if self._link is not None:
             with suppress(AmqpError):
                 self._link.close()
@@ -304,7 +308,7 @@ class Driver:
             self._settings.deduplication_max_rows,
         )
         if overflow:
-            log.warning("event=deduplication_overflow rows=%d reason='raise deduplicationMaxRows'", overflow)
+            log.warning('event=deduplication_overflow rows=%d reason="raise deduplicationMaxRows"', overflow)
         return kept
 
     # --- the broker ---

@@ -9,7 +9,6 @@ not consume.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from dataclasses import replace
@@ -19,8 +18,9 @@ from pamqp import commands
 from leash.amqp import Connection, connect, topology, wire
 from leash.backoff import Backoff
 from leash.errors import AccessRefused, AmqpError, ConnectionLost
+from leash.logfmt import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 QUIET = 3.0
 """Seconds without a change, or since the last answer, before the node is asked."""
@@ -58,7 +58,7 @@ class Lookout:
         elif (better := _better(link)) is not None:
             link.abort()
             self._told = None
-            log.warning("event=moved from=%r to=%r reason='cut off from its cluster'", link.where, better)
+            log.warning("event=moved from=%r to=%r reason=%r", link.where, better, "cut off from its cluster")
             raise ConnectionLost(f"{link.where} is cut off from its cluster")
         else:
             wait = self._backoff.next()

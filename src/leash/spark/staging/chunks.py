@@ -4,7 +4,6 @@ yielding."""
 from __future__ import annotations
 
 import contextlib
-import logging
 import zlib
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from leash.amqp.properties import readable
 from leash.errors import StagingError
+from leash.logfmt import logger
 from leash.spark.staging import paths
 from leash.spark.staging.files import Files, Writer
 from leash.spark.staging.seals import Chunk, Seal
@@ -31,7 +31,7 @@ RAW = pa.schema(
     ]
 )
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Lot(Protocol):

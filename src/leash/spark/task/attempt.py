@@ -8,7 +8,6 @@ meantime. A seal is never taken back: others may have read it.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from leash.errors import AmqpError, StagingError
+from leash.logfmt import logger
 from leash.spark.offsets import Split
 from leash.spark.staging import fence, notes, paths, seals
 from leash.spark.staging.chunks import ChunkWriter, Lot
@@ -23,7 +23,7 @@ from leash.spark.staging.files import Files
 from leash.spark.staging.seals import Seal
 from leash.spark.task.dedup import Known
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Taker(Protocol):

@@ -6,15 +6,15 @@ A copy's row looks like the original's: the same exchange, routing key and heade
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Callable, Iterable
 
 from leash.amqp import Connection, Deliveries, Outgoing, Publisher, decode_properties, rescue, with_headers
 from leash.consumer.message import EXCHANGE, ROUTING_KEY
 from leash.errors import AmqpError, LeashError, ProtocolError
+from leash.logfmt import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _TIMEOUT = 10.0  # seconds without a confirm before a task goes on without rescuing
 _AROUND = 20  # bytes of a frame, around the properties

@@ -1,0 +1,94 @@
+"""`leash page`: the live page of a virtual host."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leash.cli import which
+from leash.errors import ConfigError
+
+_GATHER = 2.5  # seconds for a snapshot: two reports of everybody
+
+
+def page(
+    uri: which.BrokerUri = None,
+    port: Annotated[
+        int, typer.Option(help="Where to serve it; 0 is any that is free.", min=0, max=65535)
+    ] = 8080,
+    host: Annotated[
+        str, typer.Option(help="Who may look: 0.0.0.0 is everybody who can reach this machine.")
+    ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Another name (host:port) by which browsers may ask, as behind a proxy."),
+    ] = None,
+    allow_actions: Annotated[
+        bool,
+        typer.Option("--allow-actions", help="Let whoever has the printed address pause, retry, purge, ..."),
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Write a snapshot to --html and leave.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="The snapshot's file.", dir_okay=False)] = None,
+) -> None:
+    """Show all processes of a virtual host in a browser: shares, windows, rates, queues, failures, Spark.
+
+    Processes report once a second by the exchange leash.stats; those started with report=False are not seen.
+    """
+    from leash.amqp.uri import parse
+    from leash.page.actions import Actions
+    from leash.page.fleet import Fleet
+    from leash.page.listen import Exchange
+    from leash.page.server import Page
+
+    if once != (html is not None):
+        raise ConfigError("--html", None if html is None else str(html), "a file, together with --once")
+    place = which.broker(uri)
+    parsed = parse(place.uri)
+    fleet = Fleet({"vhost": parsed.vhost, "broker": ", ".join(f"{name}:{at}" for name, at in parsed.hosts)})
+    if html is not None:
+        _snapshot(fleet, place.uri, html)
+        return
+    served = Page(
+        fleet,
+        lambda heard: Exchange(place.uri, heard),
+        Actions(place.uri) if allow_actions else None,
+        tuple(allow_host or ()),
+    )
+    typer.echo(f"Leash page: {served.start(host, port)}")
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    while not over.wait(1.0):
+        pass
+    served.stop()
+
+
+def _snapshot(fleet: object, uri: str, path: Path) -> None:
+    from leash.page import snapshot
+    from leash.page.fleet import Fleet
+    from leash.page.listen import Exchange
+
+    assert isinstance(fleet, Fleet)
+    lock = threading.Lock()
+
+    def heard(now: float, report: object) -> None:
+        with lock:
+            fleet.heard(now, report)
+
+    source = Exchange(uri, heard)
+    try:
+        deadline = time.monotonic() + _GATHER
+        while time.monotonic() < deadline:
+            fleet.trouble = source.trouble
+            time.sleep(0.25)
+            with lock:
+                view = fleet.tick(time.time())
+        snapshot.write(path, view | {"history": fleet.history})
+    finally:
+        source.close()
+    typer.echo(f"Snapshot: {path}")

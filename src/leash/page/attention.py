@@ -1,0 +1,84 @@
+"""What somebody should look at, the worst first: each with a level, a kind and a sentence.
+
+3   something stands still: a process that is gone, a queue that nobody consumes, a stuck handler
+2   something goes wrong: failures, a broken bound, copies that are not confirmed
+1   something is limited: a queue at its rate, paused, or noisy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+_STUCK = 5.0
+"""Seconds that a handler may run before it can be called stuck; three times the usual, if that is longer."""
+_NOISY_TIME, _NOISY_DEPTH, _MANY = 2.0, 0.5, 1000
+
+
+def of(
+    queues: list[dict[str, Any]], processes: list[dict[str, Any]], trouble: str | None
+) -> list[dict[str, Any]]:
+    """All of it."""
+    found = [*_here(trouble), *(each for process in processes for each in _process(process))]
+    total = sum(queue["depth"] or 0 for queue in queues)
+    competing = {queue["name"] for queue in queues if queue["depth"] and not queue["why"]}
+    for queue in queues:
+        found += _queue(queue)
+        if len(competing) > 1 and queue["name"] in competing:
+            found += _noisy(queue, total)
+    return sorted(found, key=lambda each: -int(each["level"]))
+
+
+def _here(trouble: str | None) -> Iterator[dict[str, Any]]:
+    if trouble:
+        yield {"level": 3, "kind": "page", "text": f"The page hears nothing: {trouble}"}
+
+
+def _process(process: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def say(level: int, kind: str, text: str) -> dict[str, Any]:
+        return {"level": level, "kind": kind, "process": process["name"], "text": text}
+
+    if process["state"] == "gone":
+        yield say(3, "gone", f"has been silent for {process['silent']:.0f} s: killed, or cut off")
+        return
+    if process["state"] == "left":
+        return
+    if not process["connected"]:
+        yield say(3, "not connected", "has no connection to the broker")
+    if process["blocked"]:
+        yield say(2, "blocked", f"the broker takes no messages: {process['blocked']}")
+    if process["trouble"]:
+        yield say(2, "copies wait", f"{process['republishing']} failed messages wait: {process['trouble']}")
+    if process["overdue"]:
+        yield say(2, "overdue", f"{process['overdue']} handlers came near the broker's consumer timeout")
+
+
+def _queue(queue: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def say(level: int, kind: str, text: str) -> dict[str, Any]:
+        return {"level": level, "kind": kind, "queue": queue["name"], "text": text}
+
+    running, usual = queue["running"] or 0.0, queue["usual"] or 0.0
+    if running > max(_STUCK, 3 * usual):
+        yield say(3, "stuck", f"a handler has been running for {running:.0f} s")
+    if not queue["consumed"] and queue["why"] != "paused":
+        yield say(3, "not consumed", "no process consumes it: it was deleted, or has no leader")
+    if queue["unfair"]:
+        yield say(2, "unfair", f"is further behind than fairness allows: {queue['unfair']}")
+    if queue["failing"]:
+        yield say(2, "failing", f"{queue['failing']} messages failed in the last 10 s")
+    if queue["why"] == "throttled" or (queue["tokens"] is not None and queue["tokens"] < 1):
+        until = f", goes on in {queue['resumes']:.1f} s" if queue["resumes"] else ""
+        waiting = f"; {queue['depth']} wait" if queue["depth"] else ""
+        yield say(1, "throttled", f"is at its rate of {queue['limit']:g} a second{until}{waiting}")
+    if queue["why"] == "paused":
+        yield say(1, "paused", "is paused")
+
+
+def _noisy(queue: dict[str, Any], total: int) -> Iterator[dict[str, Any]]:
+    """By slowness, or by numbers, while others have work too."""
+    time, target, depth = queue["time_share"], queue["target"], queue["depth"] or 0
+    said = {"level": 1, "kind": "noisy", "queue": queue["name"]}
+    if target and time > max(0.4, _NOISY_TIME * target):
+        yield said | {"text": f"takes {time:.0%} of the handlers' time, with {target:.0%} of the quanta"}
+    elif depth > _MANY and depth > _NOISY_DEPTH * total:
+        yield said | {"text": f"has {depth / total:.0%} of all messages that wait: {depth}"}

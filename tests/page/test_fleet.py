@@ -1,0 +1,185 @@
+"""What is known of the fleet, and what somebody should look at, from made-up reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leash.page.fleet import Fleet
+from leash.page.percentiles import between, percentile
+from tests.page.kit import queue, report
+
+
+def kinds(view: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(each["kind"], each.get("queue") or each.get("process")) for each in view["attention"]]
+
+
+def fed(*queues: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A view after two reports, ten seconds apart."""
+    fleet = Fleet()
+    for at, each in enumerate(queues):
+        fleet.heard(100.0 + 10 * at, report(seconds=10.0 * at, queues=each))
+    return fleet.view(100.0 + 10 * (len(queues) - 1))
+
+
+def test_queues_are_summed_over_processes_and_shares_go_by_those_with_work() -> None:
+    fleet = Fleet()
+    for name, handled in (("a", 300), ("b", 100)):
+        for seconds, factor in ((0.0, 0), (10.0, 1)):
+            gold = queue(quantum=3, handled=handled * factor, depth=7, in_work=2)
+            free = queue(handled=handled * factor // 4, depth=5)
+            fleet.heard(
+                50 + seconds, report(name, seconds, queues={"gold": gold, "free": free, "idle": queue()})
+            )
+    view = fleet.view(60.0)
+    by_name = {each["name"]: each for each in view["queues"]}
+    assert by_name["gold"]["rate"] == pytest.approx(40)
+    assert by_name["gold"]["depth"] == 7
+    assert by_name["gold"]["in_work"] == 4
+    assert by_name["gold"]["share"] == pytest.approx(0.8)
+    assert by_name["gold"]["target"] == 0.75
+    assert by_name["idle"]["target"] == 0
+    assert view["totals"] == {
+        "rate": pytest.approx(50),
+        "depth": 12,
+        "in_work": 4,
+        "parked": 0,
+        "failing": 0,
+        "queues": 3,
+        "processes": 2,
+        "gone": 0,
+    }
+    assert kinds(view) == []
+
+
+def test_a_queue_at_its_rate_or_without_waiting_messages_lowers_nobodys_target() -> None:
+    then = {"a": queue(), "b": queue(), "mail": queue(rate=5), "stuck": queue()}
+    now = {
+        "a": queue(handled=100, depth=9),
+        "b": queue(handled=100, depth=9),
+        "mail": queue(rate=5, handled=50, depth=900),
+        "stuck": queue(in_work=1),
+    }
+    targets = {each["name"]: each["target"] for each in fed(then, now)["queues"]}
+    assert targets == {"a": 0.5, "b": 0.5, "mail": 0.0, "stuck": 0.0}
+
+
+def test_a_process_that_is_silent_for_three_seconds_is_gone_and_one_that_says_good_bye_has_left() -> None:
+    fleet = Fleet()
+    fleet.heard(10.0, report("a"))
+    fleet.heard(10.0, report("b"))
+    fleet.heard(10.0, report("c", stopping=True))
+    fleet.heard(12.9, report("b"))
+    assert {p["name"]: p["state"] for p in fleet.view(12.9)["processes"]} == {
+        "a": "here",
+        "b": "here",
+        "c": "left",
+    }
+    view = fleet.view(13.0)
+    assert {p["name"]: p["state"] for p in view["processes"]} == {"a": "gone", "b": "here", "c": "left"}
+    assert kinds(view) == [("gone", "a")]
+    fleet.tick(700.0)
+    assert fleet.view(700.0)["processes"] == []
+    fleet.heard(800.0, report("seldom", every=2.5))
+    assert [process["state"] for process in fleet.view(807.4)["processes"]] == ["here"]
+    assert [process["state"] for process in fleet.view(807.5)["processes"]] == ["gone"]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "kind"),
+    [
+        (queue(), queue(running=30.0, in_work=1), "stuck"),
+        (queue(), queue(consumed=False), "not consumed"),
+        (queue(), queue(failed=3), "failing"),
+        (queue(rate=5), queue(rate=5, why="throttled", resumes=0.2, depth=10), "throttled"),
+        (queue(), queue(why="paused", consumed=False), "paused"),
+        (queue(), queue(depth=90_000), "noisy"),
+        (queue(), queue(depth=5, handled=10, handler_seconds=9.0), "noisy"),
+    ],
+)
+def test_each_trouble_is_found_and_named_with_its_queue(
+    then: dict[str, Any], now: dict[str, Any], kind: str
+) -> None:
+    others = {f"o{n}": queue(handled=10, handler_seconds=0.1, depth=20) for n in range(4)}
+    before = {name: queue() for name in others}
+    view = fed({"it": then, **before}, {"it": now, **others})
+    assert kinds(view) == [(kind, "it")]
+    assert view["queues"][0]["name"] == "it"
+    assert view["queues"][0]["trouble"] == kind
+
+
+def test_a_handler_that_always_takes_long_is_not_stuck() -> None:
+    long = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 50]  # 30 s and less, each
+    assert kinds(fed({"q": queue()}, {"q": queue(running=40.0, took=long, handled=50)})) == []
+    assert kinds(fed({"q": queue()}, {"q": queue(running=95.0, took=long, handled=50)})) == [("stuck", "q")]
+
+
+def test_changes_of_windows_keep_their_reasons() -> None:
+    fleet = Fleet()
+    fleet.heard(1.0, report(queues={"q": queue()}))
+    fleet.heard(2.0, report(queues={"q": queue(window=4, reason="6 credits never used")}))
+    (change,) = fleet.view(2.0)["changes"]
+    assert (change["queue"], change["from"], change["to"], change["reason"]) == (
+        "q",
+        10,
+        4,
+        "6 credits never used",
+    )
+
+
+def test_a_broken_bound_is_named_with_whoever_broke_it_and_is_in_the_certificate() -> None:
+    fleet = Fleet({"vhost": "/"})
+    fleet.heard(1.0, report(spread=3.0, unfair={"q": "window-limited"}, queues={"q": queue(depth=1)}))
+    view = fleet.view(1.0)
+    assert kinds(view) == [("unfair", "q")]
+    told = fleet.certificate(1.0)
+    (process,) = told["processes"]
+    assert process["promised"] == {"spread_rounds": 1.0}
+    assert process["measured"] == {"spread_rounds": 3.0}
+    assert process["kept"] is False
+    assert process["broke_it"] == {"q": "window-limited"}
+    assert told["queues"][0]["promised"]["share"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        *(None, 3, [], {}, {"v": 2, "kind": "consumer"}, {"v": 1, "kind": "new"}),
+        *({"v": 1, "kind": "consumer"}, report(queues=[]), report(queues={"q": 3}), report(errors=[{}])),
+        report(spread=None),
+    ],
+)
+def test_what_makes_no_sense_is_counted_and_left_alone(strange: Any) -> None:
+    fleet = Fleet()
+    fleet.heard(1.0, strange)
+    view = fleet.tick(1.0)
+    assert view["strangers"] == 1
+    assert view["processes"] == []
+
+
+def test_spark_queries_are_shown_by_their_last_batch() -> None:
+    fleet = Fleet()
+    told = {
+        "v": 1,
+        "kind": "spark",
+        "id": "run",
+        "name": "orders",
+        "batch": 3,
+        "queues": {},
+        "ready": {"q": 4},
+    }
+    fleet.heard(1.0, told)
+    fleet.heard(2.0, told | {"batch": 4})
+    (query,) = fleet.view(5.0)["spark"]
+    assert (query["name"], query["batch"], query["silent"]) == ("orders", 4, 3.0)
+
+
+def test_percentiles_are_the_bounds_of_their_buckets() -> None:
+    assert percentile([], 0.5) is None
+    assert percentile([0, 0], 0.5) is None
+    assert percentile([99, 0, 1], 0.5) == 0.001
+    assert percentile([99, 0, 1], 0.99) == 0.001
+    assert percentile([98, 0, 2], 0.99) == 0.01
+    assert percentile([0] * 12 + [1], 0.5) == 300
+    assert between([1], [5, 2], [3]) == [3, 2]
