@@ -20,7 +20,7 @@ from leash.streams.commands import (
 )
 from leash.streams.connecting import connect, open_leader, open_member, parse
 from leash.streams.connection import Connection
-from leash.streams.offsets import Bounds, Start, first_and_end, first_kept, offset_of
+from leash.streams.offsets import Bounds, Start, chunk_at, first_and_end, first_kept, offset_of
 from leash.streams.publishing import Publisher
 from leash.streams.reader import Reader
 from leash.streams.subscription import Subscription, filter_properties, single_active
@@ -35,6 +35,7 @@ __all__ = [
     "Reader",
     "Start",
     "Subscription",
+    "chunk_at",
     "connect",
     "create_stream",
     "create_super_stream",
