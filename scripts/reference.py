@@ -14,10 +14,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 import leash.errors
-from leash import Consumer, Message, Partitions, Queue, Retry
+from leash import Budget, Consumer, Message, Partitions, Queue, Retry
 from leash.cli.main import app
-from leash.consumer import QueueStats, Stats
+from leash.consumer import BudgetStats, QueueStats, Stats
 from leash.consumer.metrics import ConsumerCollector
+from leash.fleet.till import Till
 from leash.spark import options
 from leash.spark.metrics import PrometheusListener
 from leash.testing import Rehearsal
@@ -30,15 +31,20 @@ _TYPES = {"Asked": "str or function", "Number": "number", "Shape": "str", "Mode"
 def page() -> str:
     parts = [
         "# Reference\n\nWritten by `make reference` from the code itself. What it means, and why: "
-        "[consumer.md](consumer.md), [spark.md](spark.md), [partitions.md](partitions.md), "
+        "[consumer.md](consumer.md), [budgets.md](budgets.md), [spark.md](spark.md), "
+        "[partitions.md](partitions.md), "
         "[operations.md](operations.md).\n"
     ]
     parts += [
         f"## `{kind.__name__}`\n\n{_about(kind)}\n\n{_arguments(kind)}\n{_members(kind)}"
-        for kind in (Consumer, Queue, Retry, Partitions)
+        for kind in (Consumer, Queue, Retry, Budget, Partitions)
     ]
+    parts.append(f"## `Till`\n\n{_about(Till)}\n\n{_members(Till)}")
     parts.append(f"## `Message`\n\n{_about(Message)}\n\n{_members(Message)}")
-    parts += [f"## `{kind.__name__}`\n\n{_about(kind)}\n\n{_fields(kind)}" for kind in (Stats, QueueStats)]
+    parts += [
+        f"## `{kind.__name__}`\n\n{_about(kind)}\n\n{_fields(kind)}"
+        for kind in (Stats, QueueStats, BudgetStats)
+    ]
     parts.append(f"## Spark: options of the source\n\n{options.markdown(options.SOURCE)}")
     parts.append(f"## Spark: options of the sink\n\n{options.markdown(options.SINK)}")
     parts.append(f"## Spark: options of a look at a queue\n\n{options.markdown(options.BROWSE)}")

@@ -14,7 +14,7 @@ ROOMS = (
     ("errors", "units", "backoff", "policies"),
     ("amqp", "flow"),
     ("management",),
-    ("broker", "partitions"),
+    ("broker", "partitions", "fleet"),
     ("consumer",),
     ("spark", "testing"),
     ("lab",),

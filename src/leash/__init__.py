@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leash.consumer import Consumer, Message, Queue, Retry
+    from leash.fleet import Budget
     from leash.partitions import Partitions
 
 __version__ = "0.1.0"
-__all__ = ["Consumer", "Message", "Partitions", "Queue", "Retry"]
+__all__ = ["Budget", "Consumer", "Message", "Partitions", "Queue", "Retry"]
+
+_ROOMS = {"Budget": "fleet", "Partitions": "partitions"}
 
 
 def __getattr__(name: str) -> object:
     # Whoever comes for the policies or for Spark does not pay for the consumer.
     if name in __all__:
-        return getattr(import_module("leash.partitions" if name == "Partitions" else "leash.consumer"), name)
+        return getattr(import_module(f"leash.{_ROOMS.get(name, 'consumer')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@
     ├── ConfigError             a value that you gave: names the argument, the value and what is allowed
     ├── BrokerError             the private RabbitMQ node could not be started, stopped or asked
     ├── TopologyError           partitions that are missing, are something else, or cannot be changed now
+    ├── BudgetError             a budget that cannot be made, found, changed or used as it was asked for
     ├── NeverSettled            why a message was parked that no handler ever came back from
     ├── SparkError              the Spark source
     │   ├── QueueMissing            a queue to read does not exist, or no longer
@@ -67,6 +68,10 @@ class BrokerError(LeashError):
 
 class TopologyError(LeashError):
     """Partitions that are missing, are something else, or cannot be changed now."""
+
+
+class BudgetError(LeashError):
+    """A budget that cannot be made, found, changed or used as it was asked for."""
 
 
 class NeverSettled(LeashError):

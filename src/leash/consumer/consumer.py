@@ -22,6 +22,7 @@ from leash.consumer.settings import BUFFER_BYTES, OnExhausted, Queue, Settings, 
 from leash.consumer.stats import Stats
 from leash.consumer.workers import Batch, leave_in_thread
 from leash.errors import ConfigError
+from leash.fleet import Budget
 from leash.policies.exact import Number, whole
 from leash.units import nanoseconds
 
@@ -39,7 +40,8 @@ class Consumer:
     handler raises, it is tried again later and, after the last try, parked in `leash.dead.<queue>`.
     Nothing is lost on the way.
 
-    All limits and shares are those of this process: every process has its own.
+    Shares, rates and windows are those of this process: every process has its own. A `Budget` is shared by
+    all processes that name it.
 
     Arguments:
         uri: The broker, `amqp://user:password@host:port/vhost`; several hosts, separated by commas, for a
@@ -56,8 +58,11 @@ class Consumer:
             which it is gone; "discard" drops it.
         cost: What a message costs its queue's share: "count" (the default: 1), "bytes", "time" (what its
             handler took), "header:<name>", or a function of the message that returns a whole number.
-        rate: Messages a second, of all queues together. Default: no limit. Per process.
+        rate: Messages a second, of all queues together, in this process: every process has its own. For a
+            limit over all processes use `budget`. Default: no limit.
         burst: How many of these may come at once after a pause. Default: 1. Needs a rate.
+        budget: A `Budget` that every message needs permits of, shared with every process that names it.
+            Default: none.
         guaranteed: Percent of the service that a lower tier gets even while higher ones have work: `{1:
             20}`.
         buffer_messages: Messages that all queues together may hold here and have on their way. Default:
@@ -81,6 +86,7 @@ class Consumer:
         cost: Asked = "count",
         rate: Number | None = None,
         burst: int | None = None,
+        budget: Budget | None = None,
         guaranteed: Mapping[int, int] | None = None,
         buffer_messages: int | None = None,
         buffer_bytes: int = BUFFER_BYTES,
@@ -99,6 +105,8 @@ class Consumer:
         kind, costs = costs_of(cost)
         if burst is not None and rate is None:
             raise ConfigError("burst", burst, "a rate with it")
+        if budget is not None and not isinstance(budget, Budget):
+            raise ConfigError("budget", budget, "a Budget")
         nanoseconds("consumer_timeout", consumer_timeout)
         text("name", name, "a string, for the broker's list of connections", 0)
         self.settings = Settings(
@@ -111,6 +119,7 @@ class Consumer:
             costs=costs,
             rate=rate,
             burst=1 if burst is None else burst,
+            budget=budget,
             guaranteed=guaranteed,
             buffer_messages=buffer_messages,
             buffer_bytes=buffer_bytes,
@@ -128,6 +137,8 @@ class Consumer:
                 raise ConfigError("partitions", partitions, "queues or partitions, not both")
             if rate is not None or guaranteed is not None or cost != "count":
                 raise ConfigError("rate", rate, "not with partitions; nor are guaranteed and cost")
+            if budget is not None:
+                raise ConfigError("budget", budget.name, "not with partitions: take from it in the handler")
         self._handler: Callable[..., Any] | None = None
         self._batch: Batch | None = None
         self._session: Session | PartitionedSession | None = None
@@ -145,6 +156,12 @@ class Consumer:
         """Decorates a function that gets lists of up to `size` messages, of `wait` seconds at most."""
         if self._partitions is not None:
             raise ConfigError("batch_handler", size, "not with partitions: their messages come one at a time")
+        if self.settings.budgets:
+            raise ConfigError(
+                "batch_handler",
+                size,
+                "not with a budget: permits expire while a batch is gathered; take from it in the handler",
+            )
         batch = Batch(whole("size", size, 1, 65535), nanoseconds("wait", wait))
 
         def decorate(function: Handler) -> Handler:

@@ -167,7 +167,7 @@ class Limbo:
                 return []
             self._fetching = True
             self._next, self._begun = now + EVERY, now
-            outside.begin(engine.flow, now, queue)
+            until = outside.begin(engine.flow, now, queue)
         raw: Raw | None = None
         try:
             raw = self._fetch(queue)
@@ -179,8 +179,10 @@ class Limbo:
             with engine.lock:
                 self._fetching = False
                 if raw is None:
-                    outside.begin_not(engine.flow, engine.clock.now(), queue)
-        return [] if raw is None else [Dispatch(queue, [raw], 1)]
+                    outside.begin_not(engine.flow, engine.clock.now(), queue, until)
+                else:
+                    outside.owe(engine.flow, queue, raw)
+        return [] if raw is None else [Dispatch(queue, [raw], 1, until)]
 
     def _fetch(self, queue: str) -> Raw | None:
         engine = self._engine

@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from leash.consumer.consumer import Consumer
-from leash.consumer.stats import QueueStats, Stats
+from leash.consumer.stats import BudgetStats, QueueStats, Stats
 from leash.errors import ConfigError
 from leash.policies.exact import whole
 
@@ -85,11 +85,33 @@ def _of_consumer(stats: Stats) -> Iterator[Metric]:
     yield gauge("leash_spread_rounds", "Worst distance of two queues with work, in rounds", stats.spread)
     yield gauge("leash_spread_bound_rounds", "What fairness allows for it", stats.bound)
     yield gauge("leash_republishing", "Failed messages whose copy is not confirmed", stats.republishing)
+    yield from _of_budgets(stats)
     for name, text, value in (
         ("leash_reconnects", "Connections that were opened again", stats.reconnects),
         ("leash_handlers_overdue", "Handlers that came near the broker's timeout", stats.overdue),
     ):
         yield CounterMetricFamily(name, text, value=value)
+
+
+def _of_budgets(stats: Stats) -> Iterator[Metric]:
+    hand = GaugeMetricFamily("leash_budget_in_hand", "Permits of a budget that are here", labels=["budget"])
+    counters: tuple[tuple[str, str, Callable[[BudgetStats], float]], ...] = (
+        ("leash_budget_taken", "Permits of a budget that were used here", lambda b: b.taken),
+        ("leash_budget_void", "Permits of a budget that expired here", lambda b: b.void),
+        (
+            "leash_budget_waited_seconds",
+            "Time in which work was here and no permit of its budget",
+            lambda b: b.waited_seconds,
+        ),
+    )
+    for name, budget in stats.budgets.items():
+        hand.add_metric([name], budget.in_hand)
+    yield hand
+    for metric, text, read in counters:
+        counter = CounterMetricFamily(metric, text, labels=["budget"])
+        for name, budget in stats.budgets.items():
+            counter.add_metric([name], float(read(budget)))
+        yield counter
 
 
 def _by_kind(queues: list[QueueStats]) -> Iterator[Metric]:

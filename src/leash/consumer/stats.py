@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leash.consumer.engine import Engine
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from leash.consumer.reconnect import Connector
     from leash.consumer.upkeep import Upkeep
     from leash.flow.lane import LaneState
+    from leash.policies.permits import Permits
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class QueueStats:
     tokens: float | None
     """What its rate allows at once; below 0 is debt. None without a rate."""
     blocked: bool
-    """Whether it sits out: paused, throttled, or in order and busy."""
+    """Whether it sits out: paused, throttled, without a permit of its budget, or in order and busy."""
     connected: bool
     """Whether it is being consumed."""
     sheds: dict[str, int]
@@ -61,6 +62,22 @@ class QueueStats:
     """failed, retried, parked, rejected, requeued, given back, returned, dropped, lost, ..."""
     message_bytes: int | None
     """The mean length of its messages' bodies, the last ones counting most; None before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStats:
+    """One budget, as this process uses it."""
+
+    taken: int
+    """Permits that were used here."""
+    void: int
+    """Permits that came here and expired before anything could begin with them."""
+    waited_seconds: float
+    """Time during which a worker was free and messages were here, but no permit."""
+    in_hand: int
+    """Permits that are here, those of messages at work included for an `at_once`."""
+    at_work: int
+    """Of an `at_once`: messages at work here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +108,8 @@ class Stats:
     """What was allowed then."""
     unfair: dict[str, str]
     """Which queue broke the bound, and why."""
+    budgets: dict[str, BudgetStats] = field(default_factory=dict)
+    """Each budget by name."""
     host: str = ""
     """The one of the URI's hosts that it is, or was last, connected to."""
 
@@ -107,6 +126,7 @@ def collect(
         verdicts = flow.watch.verdicts()
         worst = flow.watch.worst_now()
         trip = flow.sidelines.round_trip
+        budgets = {purse.name: _budget(now, purse.permits) for purse in flow.purses}
     connection = connector.connection
     return Stats(
         queues,
@@ -121,7 +141,19 @@ def collect(
         float(worst.spread),
         float(worst.bound),
         {lane: why for verdict in [worst, *verdicts] for lane, why in verdict.behind.items()},
+        budgets,
         "" if connection is None else connection.where,
+    )
+
+
+def _budget(now: int, permits: Permits) -> BudgetStats:
+    waiting = 0 if permits.waits_since is None else max(0, now - permits.waits_since)
+    return BudgetStats(
+        permits.taken,
+        permits.void,
+        (permits.waited + waiting) / SECOND,
+        permits.available(now) + permits.at_work,
+        permits.at_work,
     )
 
 
@@ -144,7 +176,7 @@ def _queue(engine: Engine, now: int, lane: LaneState, total: int, quanta: int) -
         lane.work / SECOND,
         lane.wait / SECOND,
         None if lane.bucket is None else lane.bucket.level(now),
-        bool(lane.blocks),
+        bool(lane.blocks) or lane.permitless,
         link is not None,
         {str(kind): count for kind, count in lane.shedder.done.items()},
         dict(engine.counts[lane.name]),

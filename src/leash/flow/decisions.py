@@ -12,6 +12,8 @@ class Dispatch(NamedTuple):
     messages: list[Any]
     estimate: int
     """What the lane was charged for them."""
+    until: int | None = None
+    """Not to be begun from then on: the permits of its budget are void. None: at any time."""
 
 
 class Shed(NamedTuple):
@@ -44,4 +46,11 @@ class Probe(NamedTuple):
     reason: str
 
 
-Decision = Shed | SetWindow | Probe
+class Ask(NamedTuple):
+    """Fetch permits of a budget, so many if possible, or give back what is not needed any more."""
+
+    budget: str
+    short: int
+
+
+Decision = Shed | SetWindow | Probe | Ask

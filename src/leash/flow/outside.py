@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from leash.flow.flow import Flow
 from leash.policies.fair.rounds import Ticket
 
@@ -10,28 +12,45 @@ def may_begin(flow: Flow, now: int, lane: str) -> bool:
     """Whether one of this lane may begin now, by its tokens and by who else waits."""
     state = flow.lanes[lane]
     buckets = [bucket for bucket in (state.bucket, flow.total) if bucket is not None]
+    if any(not purse.permits.available(now) or purse.permits.debt for purse in state.purses):
+        return False
     if state.blocks or any(bucket.wait(now) for bucket in buckets):
         return False
     higher = (other for other in flow.lanes.values() if other.tier < state.tier)
     return state.tier in flow.guaranteed or not any(other.waiting for other in higher)
 
 
-def begin(flow: Flow, now: int, lane: str) -> None:
-    """One begins: `Flow.done` takes it back as a dispatch of one, `begin_not` if it did not come about."""
+def begin(flow: Flow, now: int, lane: str) -> int | None:
+    """One begins: `Flow.done` takes it back as a dispatch of one, `begin_not` if it did not come about.
+
+    Returns until when it may, by its budgets. What it costs them beyond 1 is not known yet: `owe` adds it.
+    """
     state = flow.lanes[lane]
+    until = min([purse.permits.take(now, 1) for purse in state.purses], default=None)
     state.in_work += 1
+    flow.in_work += 1
     state.charged += 1
     flow.rounds.settle(Ticket(lane, 0), 1)
     for bucket in (state.bucket, flow.total):
         if bucket is not None:
             bucket.take(now)
     flow.sidelines.throttle(now, state)
+    return until
 
 
-def begin_not(flow: Flow, now: int, lane: str) -> None:
+def owe(flow: Flow, lane: str, message: Any) -> None:
+    """What a message that begins costs its budgets beyond 1."""
+    for purse in flow.lanes[lane].purses:
+        purse.permits.debt += purse.cost(message) - 1
+
+
+def begin_not(flow: Flow, now: int, lane: str, until: int | None = None) -> None:
     """What `begin` was charged for did not come about."""
     state = flow.lanes[lane]
+    for purse in state.purses:
+        purse.permits.untake(now, 1, now if until is None else until)
     state.in_work -= 1
+    flow.in_work -= 1
     state.charged -= 1
     flow.rounds.settle(Ticket(lane, 1), 0, dry=False)
     for bucket in (state.bucket, flow.total):

@@ -1,0 +1,87 @@
+"""Are all tokens there? Whoever uses a wheel writes down, now and then, which tokens it saw.
+
+A token that nobody saw for longer than it can be set aside, and that is not ready either, is lost: by a purge
+by hand, or by a broker that crashed. Then the wheel is made anew. To be wrong about it costs a pause, never
+the bound.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from leash.amqp import Connection, Outgoing, Properties, Publisher, connect, topology
+from leash.fleet.card import Card, seen_queue, wheel_queue
+
+if TYPE_CHECKING:
+    from leash.fleet.wheel import Wheel
+
+log = logging.getLogger("leash.fleet")
+
+WINDOW = 25.0
+"""Seconds, beyond the period of the wheel, in which every token that is used is seen."""
+
+
+class Census:
+    """Of one wheel, in one process."""
+
+    def __init__(self, wheel: Wheel, card: Card) -> None:
+        self._wheel = wheel
+        self._card = card
+        self._since = time.monotonic()
+        self._declared = False
+
+    def take(self, connection: Connection) -> bool:
+        """Write down what was seen; True if tokens are lost for sure."""
+        wheel, name = self._wheel, self._wheel.budget.name
+        shape = wheel.numbers.shape
+        window = WINDOW + shape.period / 1000
+        if self._card.form == "held":
+            return False
+        with connect(connection.uri, name=f"leash budget {name}") as own:
+            with own.channel() as channel:
+                topology.declare_queue(channel, seen_queue(name), arguments={"x-message-ttl": 600_000_000})
+            numbers, wheel.seen = wheel.seen, {}
+            body = f"{self._card.generation} {_packed(numbers)}".encode()
+            expiry = Properties(delivery_mode=1, expiration=str(int(window * 1000)))
+            Publisher(own).publish([Outgoing(body, "", seen_queue(name), expiry)])
+            if time.monotonic() - self._since < window:
+                return False
+            seen, ready = self._union(own), self._ready(own)
+        lost = len(shape.worths) - len(seen) - ready
+        if lost > 0:
+            log.warning("event=tokens_lost budget=%r lost=%d of=%d", name, lost, len(shape.worths))
+        return lost > 0
+
+    def _union(self, connection: Connection) -> set[int]:
+        """What all processes saw within the window; closing the channel leaves it there for the next one."""
+        seen: set[int] = set()
+        with connection.channel() as channel:
+            while (came := channel.get(seen_queue(self._wheel.budget.name))) is not None:
+                generation, _, packed = bytes(came.body).decode().partition(" ")
+                if int(generation) == self._card.generation:
+                    seen |= _unpacked(packed)
+        return seen
+
+    def _ready(self, connection: Connection) -> int:
+        with connection.channel() as channel:
+            state: Any = topology.state(channel, wheel_queue(self._wheel.budget.name, self._card.generation))
+            return int(state.ready)
+
+
+def _packed(numbers: dict[int, None]) -> str:
+    bits = 0
+    for number in numbers:
+        bits |= 1 << number
+    return f"{bits:x}"
+
+
+def _unpacked(text: str) -> set[int]:
+    bits, at, found = int(text or "0", 16), 0, set()
+    while bits:
+        if bits & 1:
+            found.add(at)
+        bits >>= 1
+        at += 1
+    return found
