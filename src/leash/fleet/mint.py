@@ -42,6 +42,8 @@ PATIENCE = 30.0
 LOST_CARD = 12.0
 """Seconds in which somebody who uses the wheel puts back a card that is gone."""
 
+LASTING = Properties(delivery_mode=2)
+
 _LOOKS, _EVERY = 4, 0.4
 """A wheel on which no token was seen so many times, so many seconds apart, has none."""
 
@@ -115,6 +117,38 @@ def renew(connection: Connection, name: str, old: Card, numbers: dict[str, Any] 
             reader.put_back()
             return card
         return _make(connection, reader, name, numbers or old.numbers, asked=old.asked)
+
+
+def resize(connection: Connection, name: str, at_once: int, patience: float) -> Card:
+    """Another number of permits to be at work. Fewer: as they come back; those at work are not taken away."""
+    with alone(connection, name), connection.channel() as channel:
+        reader = Reader(channel, name)
+        card = reader.read()
+        if card is None or card.form != "held":
+            raise BudgetError(f"budget {name!r} has a rate, and no at_once")
+        had, wheel = int(card.numbers["at_once"]), wheel_queue(name, card.generation)
+        with _publisher(connection, name) as publisher:
+            if at_once > had:
+                more = [Outgoing(f"{at} 1".encode(), "", wheel, LASTING, True) for at in range(had, at_once)]
+                publisher.publish(more)
+            left = had - at_once
+            deadline = time.monotonic() + patience
+            while left > 0 and time.monotonic() < deadline:
+                came = channel.get(wheel)
+                if came is None:
+                    time.sleep(_EVERY)
+                    continue
+                method: Any = came.method
+                channel.ack(method.delivery_tag)
+                left -= 1
+            card = replace(card, numbers={"at_once": at_once + max(0, left)})
+            reader.replace(publisher, card)
+    if left > 0:
+        raise BudgetError(
+            f"budget {name!r}: {left} more than at_once={at_once} are still at work, so at_once is "
+            f"{at_once + left} now: set it again when they are done"
+        )
+    return card
 
 
 def put_back_card(connection: Connection, name: str, card: Card) -> None:
@@ -250,7 +284,7 @@ def _mint(channel: Channel, publisher: Publisher, name: str, card: Card, shape: 
     publisher.publish([Outgoing(body, "", target, lasting, mandatory=True) for body in bodies])
     if card.form != "held":
         turn = turn_queue(name, card.generation)
-        publisher.publish([Outgoing(b"turn", "", turn, Properties(delivery_mode=2), mandatory=True)])
+        publisher.publish([Outgoing(b"turn", "", turn, LASTING, mandatory=True)])
     if taken and card.form == "delayed":
         _take_all(channel, wheel, len(bodies))
 

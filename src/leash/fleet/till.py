@@ -22,10 +22,13 @@ from leash.units import SECOND, nanoseconds
 class _Waiter:
     """Somebody who needs so many permits at once; `wake` is called when they are theirs."""
 
-    __slots__ = ("cost", "until", "wake")
+    __slots__ = ("cost", "got", "some", "until", "wake")
 
-    def __init__(self, cost: int, wake: Callable[[], object]) -> None:
+    def __init__(self, cost: int, wake: Callable[[], object], some: bool = False) -> None:
         self.cost = cost
+        self.some = some
+        """Takes what there is, up to its cost."""
+        self.got = 0
         self.wake = wake
         self.until: int | None = None
 
@@ -76,6 +79,18 @@ class Till:
         """
         self._need(held=False)
         return self._wait(whole("cost", cost, 1), timeout)
+
+    def take_some(self, most: int, wait: float) -> int:
+        """Take what comes within `wait` seconds, up to `most`; returns how many permits that were."""
+        self._need(held=False)
+        event = threading.Event()
+        waiter = self._join(_Waiter(whole("most", most, 1), event.set, some=True))
+        event.wait(wait)
+        with self._lock:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+                self._serve()
+            return waiter.got
 
     async def atake(self, cost: int = 1) -> None:
         """The same for an event loop, which goes on meanwhile. Cancel it to stop waiting."""
@@ -185,6 +200,14 @@ class Till:
         now, size = self._clock(), self.budget.size
         while self._waiting and not self.permits.debt:
             waiter = self._waiting[0]
+            if waiter.some:
+                some = min(self.permits.available(now), waiter.cost - waiter.got)
+                self.permits.take(now, some)
+                waiter.got += some
+                if waiter.got < waiter.cost:
+                    break
+                self._waiting.popleft().wake()
+                continue
             need = min(waiter.cost, size)
             if self.permits.available(now) < need:
                 break
@@ -192,8 +215,11 @@ class Till:
             waiter.until = self.permits.take(now, need)
             self.permits.debt += waiter.cost - need
             waiter.wake()
-        costs = [min(waiter.cost, size) for waiter in self._waiting]
-        self.permits.wants(now, sum(costs), costs[0] if costs else 0)
+        costs = [
+            waiter.cost - waiter.got if waiter.some else min(waiter.cost, size) for waiter in self._waiting
+        ]
+        least = 0 if not costs else 1 if self._waiting[0].some else costs[0]
+        self.permits.wants(now, sum(costs), least)
         self._desk.nudge.set()
 
 

@@ -200,7 +200,7 @@ class Wheel:
         wanted = min(-(-short // small), _FEW)
         if self.permits.held:
             wanted = min(len(self._lent) + wanted, 65535)
-        wanted = min(max(wanted, -(-least // small), 1), len(shape.worths))
+        wanted = max(wanted, -(-least // small), 1)
         enough = self._prefetch if self.permits.held or least > small else 2 * self._prefetch
         if self._consumer and wanted <= enough:
             return

@@ -137,7 +137,7 @@ class Permits:
         """Work is there for so many, the first of it for `least`; returns how many permits are missing."""
         here = self.available(now)
         self.short = max(0, count + self.debt - here)
-        self.least = max(1, least + self.debt - here)
+        self.least = 1 if self.debt else max(1, least - here)
         if self.short and not self.held:
             self.short = max(self.short, self._pace(now))
         if not self.short:

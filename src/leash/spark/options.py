@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from leash.errors import ConfigError
-from leash.spark import option_values
+from leash.spark import budgets, option_values
+from leash.spark.budgets import parse_budget
 from leash.units import SECOND
 
 SOURCE, SINK, BROWSE = "source", "sink", "browse"
@@ -77,7 +78,7 @@ TABLE: tuple[Option, ...] = (
     Option("queue", _TAKE, _text, None, "the name of a queue", "Read this one queue."),
     Option("queues", (SOURCE,), _text, None, "names with quanta, or JSON",
            'Read several, shared out by quantum: `gold:10,free:1`, or JSON with `quantum`, `rate`, '
-           '`burst` and '
+           '`burst` (of this query), `budget` and '
            '`tier` per queue: `{"gold": {"quantum": 10, "tier": 0}, "free": {"rate": 50}}`. Tier 0 goes '
            'first.'),
     Option("partitions", (SOURCE, SINK), _text, None, "the name of partitions that `leash ring` made",
@@ -96,9 +97,13 @@ TABLE: tuple[Option, ...] = (
     Option("minPartitions", (SOURCE,), option_values.count, None, _COUNT,
            "Cut finer where a batch would have fewer tasks. `ordered` ignores it."),
     Option("maxRatePerSecond", (SOURCE,), option_values.rate, None, _RATE,
-           "Of this query, over all its queues, across batches and restarts."),
+           "Of this query, over all its queues, across batches and restarts. For one limit over queries and "
+           "workers use `budget`."),
     Option("burst", (SOURCE,), option_values.count, None, _COUNT,
            "How many messages `maxRatePerSecond` may let through at once. Default: one second's worth."),
+    Option("budget", (SOURCE,), parse_budget, None, budgets.FORMS,
+           "A limit shared with every process and query that names it (see budgets.md): a batch has as many "
+           "messages as permits were there when it was planned."),
     Option("targetDelay", (SOURCE,), option_values.duration, None, _DURATION,
            "Size batches so that one takes about this long, from how fast the last ones went."),
     Option("stagingLocation", (SOURCE,), _text, None, "a folder that driver and executors share",

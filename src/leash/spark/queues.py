@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from leash.errors import ConfigError
+from leash.fleet.terms import Terms
 from leash.spark import option_values
+from leash.spark.budgets import FORMS, parse_budget
 
-_KEYS = ("quantum", "rate", "burst", "tier")
+_KEYS = ("quantum", "rate", "burst", "tier", "budget")
 _FORMS = 'names with quanta like "gold:10,free:1", or JSON like {"gold": {"quantum": 10, "rate": 50}}'
 
 
@@ -22,6 +24,7 @@ class QueueSpec:
     tier: int = 0
     rate: Fraction | None = None
     burst: int | None = None
+    budget: Terms | None = None
 
 
 def parse_queues(queue: str | None, queues: str | None) -> tuple[QueueSpec, ...]:
@@ -91,7 +94,10 @@ def _spec(name: str, settings: object) -> QueueSpec:
         raise ConfigError(f"{where}.rate", rate, "messages a second, above 0") from None
     if burst is not None and (not _whole(burst, 1) or exact is None):
         raise ConfigError(f"{where}.burst", burst, "a whole number from 1 on, together with a rate")
-    return QueueSpec(name, quantum, tier, exact, burst)
+    budget = settings.get("budget")
+    if budget is not None and not isinstance(budget, str | dict):
+        raise ConfigError(f"{where}.budget", budget, FORMS)
+    return QueueSpec(name, quantum, tier, exact, burst, None if budget is None else parse_budget(budget))
 
 
 def _whole(value: object, least: int) -> bool:

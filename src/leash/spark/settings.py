@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from leash.errors import ConfigError
+from leash.fleet.terms import Terms
 from leash.spark import options
 from leash.spark.queues import QueueSpec, parse_queues
 from leash.spark.staging import files
@@ -47,6 +48,7 @@ class SourceSettings:
     min_partitions: int | None
     max_rate_per_second: Fraction | None
     burst: int | None
+    budget: Terms | None
     target_delay: int | None
     staging_location: str
     deduplication: str
@@ -57,6 +59,15 @@ class SourceSettings:
     poll_timeout: int
     ordered: bool
     include_headers: bool
+
+    @property
+    def budgets(self) -> dict[str, Terms]:
+        """All budgets by name."""
+        known: dict[str, Terms] = {}
+        for budget in (self.budget, *[queue.budget for queue in self.queues]):
+            if budget is not None and known.setdefault(budget.name, budget) != budget:
+                raise ConfigError("budget", budget.name, "the same numbers wherever one query names it")
+        return known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +110,9 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
     least, most = values["min_records_per_trigger"], values["max_records_per_trigger"]
     if least is not None and most is not None and least > most:
         raise ConfigError("minRecordsPerTrigger", least, f"must not exceed maxRecordsPerTrigger, {most}")
-    return SourceSettings(broker=_broker(values), **values)
+    settings = SourceSettings(broker=_broker(values), **values)
+    assert settings.budgets is not None  # what is wrong with them is said now
+    return settings
 
 
 def browse_settings(given: Mapping[str, str]) -> BrowseSettings:
