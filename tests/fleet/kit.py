@@ -38,9 +38,10 @@ class Fleet:
         self.processes.append(process)
         return process
 
-    def kill(self) -> None:
-        """One of them, as a crash would."""
-        process = self.processes.pop(random.randrange(len(self.processes)))
+    def kill(self, process: subprocess.Popen[bytes] | None = None) -> None:
+        """One of them, as a crash would end it."""
+        process = process or random.choice(self.processes)
+        self.processes.remove(process)
         process.kill()
         process.wait()
 

@@ -11,7 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from leash.amqp import Connection, Outgoing, Properties, Publisher, connect, topology
+from leash.amqp import Connection, Outgoing, Properties, Publisher, topology
 from leash.fleet.card import Card, seen_queue, wheel_queue
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ log = logging.getLogger("leash.fleet")
 WINDOW = 25.0
 """Seconds, beyond the period of the wheel, in which every token that is used is seen."""
 
+_CONFIRM = 2.0  # seconds: permits wait meanwhile
+
 
 class Census:
     """Of one wheel, in one process."""
@@ -30,26 +32,24 @@ class Census:
         self._wheel = wheel
         self._card = card
         self._since = time.monotonic()
-        self._declared = False
 
     def take(self, connection: Connection) -> bool:
         """Write down what was seen; True if tokens are lost for sure."""
         wheel, name = self._wheel, self._wheel.budget.name
         shape = wheel.numbers.shape
         window = WINDOW + shape.period / 1000
-        if self._card.form == "held":
+        if self._card.form == "held" or connection.blocked is not None:
             return False
-        with connect(connection.uri, name=f"leash budget {name}") as own:
-            with own.channel() as channel:
-                topology.declare_queue(channel, seen_queue(name), arguments={"x-message-ttl": 600_000_000})
-            numbers, wheel.seen = wheel.seen, {}
-            body = f"{self._card.generation} {_packed(numbers)}".encode()
-            expiry = Properties(delivery_mode=1, expiration=str(int(window * 1000)))
-            Publisher(own).publish([Outgoing(body, "", seen_queue(name), expiry)])
-            if time.monotonic() - self._since < window:
-                return False
-            seen, ready = self._union(own), self._ready(own)
-        lost = len(shape.worths) - len(seen) - ready
+        with connection.channel() as channel:
+            topology.declare_queue(channel, seen_queue(name))
+        numbers, wheel.seen = wheel.seen, {}
+        body = f"{self._card.generation} {_packed(numbers)}".encode()
+        expiry = Properties(delivery_mode=1, expiration=str(int(window * 1000)))
+        with Publisher(connection, timeout=_CONFIRM) as publisher:
+            publisher.publish([Outgoing(body, "", seen_queue(name), expiry)])
+        if time.monotonic() - self._since < window:
+            return False
+        lost = len(shape.worths) - len(self._union(connection)) - self._ready(connection)
         if lost > 0:
             log.warning("event=tokens_lost budget=%r lost=%d of=%d", name, lost, len(shape.worths))
         return lost > 0

@@ -64,6 +64,7 @@ class Desk:
             Wheel(each.budget, each.permits, lock, clock, changed, self.nudge) for each in accounts
         ]
         self._connection: Connection | None = None
+        self._side: Connection | None = None
         self._checked: dict[Wheel, float] = {}
         self._census: dict[Wheel, Census] = {}
         self._trouble: dict[Wheel, tuple[Backoff, float]] = {}
@@ -88,15 +89,17 @@ class Desk:
         self.nudge.set()
         if self._thread.ident is not None:
             self._thread.join(10.0)
-        if self._connection is not None:
-            self._connection.close()
+        for connection in (self._connection, self._side):
+            if connection is not None:
+                connection.close()
 
     def abandon(self) -> None:
         """Leave at once, as a crash would."""
         self._left.set()
         self.nudge.set()
-        if self._connection is not None:
-            self._connection.abort()
+        for connection in (self._connection, self._side):
+            if connection is not None:
+                connection.abort()
 
     def _connect(self) -> Connection:
         self._connection = connect(self._uri, name=f"{self._name} budgets")
@@ -180,6 +183,17 @@ class Desk:
         if count == 0:
             mint.put_back_card(connection, name, card)
         self._checked[wheel] = time.monotonic()
-        if self._census[wheel].take(connection):
+        try:
+            lost = self._census[wheel].take(self._second())
+        except AmqpError as error:  # nothing depends on it
+            log.debug("event=census_failed budget=%r reason=%r", name, str(error))
+            return
+        if lost:
             mint.renew(connection, name, card)
             raise Gone
+
+    def _second(self) -> Connection:
+        """A connection that publishes: an alarm may block it, and must not block those who take."""
+        if self._side is None or self._side.closed:
+            self._side = connect(self._uri, name=f"{self._name} census")
+        return self._side
