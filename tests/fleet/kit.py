@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -31,6 +32,8 @@ class Fleet:
         self.ledger = ledger
         self._numbers = numbers
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.dead: dict[int, int] = {}
+        """When those that were killed did nothing any more."""
 
     def start(self, queue: str, workers: int = 2, seconds: float = 0) -> subprocess.Popen[bytes]:
         arguments = [self.uri, str(self.ledger), queue, str(workers), str(seconds), *self._numbers]
@@ -39,9 +42,12 @@ class Fleet:
         return process
 
     def kill(self, process: subprocess.Popen[bytes] | None = None) -> None:
-        """One of them, as a crash would end it."""
+        """One of them, as a crash would end it. It is stopped first, so that its last moment is known."""
         process = process or random.choice(self.processes)
         self.processes.remove(process)
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        self.dead[process.pid] = time.monotonic_ns()
         process.kill()
         process.wait()
 

@@ -25,21 +25,18 @@ def fleet(uri: str, tmp_path: Path) -> Iterator[Fleet]:
 
 def test_never_one_too_many_at_work_through_kills_and_none_is_lost(fleet: Fleet) -> None:
     publish(fleet.uri, "work", 500)
-    dead: dict[int, int] = {}
     for _ in range(3):
         fleet.start("work", workers=3, seconds=0.05)
     fleet.wait_for(20)
     for _ in range(4):
         seen = len(fleet.starts())
-        process = fleet.processes[0]
-        fleet.kill(process)
-        dead[process.pid] = time.monotonic_ns()
+        fleet.kill()
         fleet.start("work", workers=3, seconds=0.05)
         fleet.wait_for(seen + 20)
     rows = fleet.rows()
     for process in list(fleet.processes):
         fleet.kill(process)
-    assert most_at_once(rows, dead) == AT_ONCE
+    assert most_at_once(rows, fleet.dead) == AT_ONCE
     with connect(fleet.uri) as connection:
         card = mint.find(connection, "sms")
         assert card is not None

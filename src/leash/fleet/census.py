@@ -2,16 +2,16 @@
 
 A token that nobody saw for longer than it can be set aside, and that is not ready either, is lost: by a purge
 by hand, or by a broker that crashed. Then the wheel is made anew. To be wrong about it costs a pause, never
-the bound.
+the bound. Where some were not seen, those that are ready are fetched for a moment, to see them.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from leash.amqp import Connection, Outgoing, Properties, Publisher, topology
+from leash.amqp import Connection, Deliveries, Outgoing, Properties, Publisher, topology
 from leash.fleet.card import Card, seen_queue, wheel_queue
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ WINDOW = 25.0
 """Seconds, beyond the period of the wheel, in which every token that is used is seen."""
 
 _CONFIRM = 2.0  # seconds: permits wait meanwhile
+_SILENCE = 0.5  # seconds without a token: others were faster
 
 
 class Census:
@@ -32,6 +33,7 @@ class Census:
         self._wheel = wheel
         self._card = card
         self._since = time.monotonic()
+        self._looked = 0.0
 
     def take(self, connection: Connection) -> bool:
         """Write down what was seen; True if tokens are lost for sure."""
@@ -49,7 +51,13 @@ class Census:
             publisher.publish([Outgoing(body, "", seen_queue(name), expiry)])
         if time.monotonic() - self._since < window:
             return False
-        lost = len(shape.worths) - len(self._union(connection)) - self._ready(connection)
+        known = self._union(connection)
+        if len(known) < len(shape.worths) and time.monotonic() - self._looked < window:
+            return False
+        if len(known) < len(shape.worths):
+            self._looked = time.monotonic()
+            known |= self._here(connection)
+        lost = len(shape.worths) - len(known)
         if lost > 0:
             log.warning("event=tokens_lost budget=%r lost=%d of=%d", name, lost, len(shape.worths))
         return lost > 0
@@ -64,10 +72,28 @@ class Census:
                     seen |= _unpacked(packed)
         return seen
 
-    def _ready(self, connection: Connection) -> int:
+    def _here(self, connection: Connection) -> set[int]:
+        """The tokens that are ready: all of them are fetched, and given back at once."""
+        found: set[int] = set()
+        wheel, count = wheel_queue(self._wheel.budget.name, self._card.generation), 0
         with connection.channel() as channel:
-            state: Any = topology.state(channel, wheel_queue(self._wheel.budget.name, self._card.generation))
-            return int(state.ready)
+            ready = topology.state(channel, wheel).ready
+            channel.qos(0)
+            tag = channel.consume(wheel)
+            while count < ready and (batch := channel.deliveries(_SILENCE)) is not None:
+                found |= _numbers(batch)
+                count += len(batch)
+            channel.cancel(tag)
+            while (batch := channel.deliveries(0.0)) is not None:
+                found |= _numbers(batch)
+                count += len(batch)
+            if count:
+                channel.nack(count, multiple=True)  # the first tag of a channel is 1
+        return found
+
+
+def _numbers(batch: Deliveries) -> set[int]:
+    return {int(bytes(body).split()[0]) for body in batch.bodies}
 
 
 def _packed(numbers: dict[int, None]) -> str:
