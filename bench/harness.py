@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.peers import Job
-from leash.amqp import Outgoing, Publisher, connect, topology
+from leash.amqp import Outgoing, Properties, Publisher, connect, topology
 from leash.amqp.uri import parse
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results.md"
+TRANSIENT = Properties(delivery_mode=1)
 _BUILD = ROOT / "bench" / ".build"
 
 
@@ -62,7 +63,7 @@ def run(client: str, job: Job) -> tuple[float, float]:
             str(job.count),
             *job.queues,
         ]
-        if job.action == "publish":
+        if job.action.startswith("publish"):
             command.append(str(job.size))
     else:
         command = [sys.executable, "-m", "bench.peers", client, job.encode()]
@@ -82,7 +83,7 @@ def fill(uri: str, queues: list[str], count: int, size: int, kind: str = "classi
             topology.declare_queue(channel, name, kind=kind)
         body = b"x" * size
         with Publisher(connection) as publisher:
-            publisher.publish(Outgoing(body, "", queues[n % len(queues)]) for n in range(count))
+            publisher.publish(Outgoing(body, "", queues[n % len(queues)], TRANSIENT) for n in range(count))
 
 
 def medians(samples: dict[str, list[tuple[float, float]]], counts: dict[str, int]) -> list[Run]:
@@ -103,7 +104,7 @@ def table(rows: list[Run]) -> str:
     lines = ["| client | messages/s | of ours | client CPU us/message | of ours |", "|---|--:|--:|--:|--:|"]
     for row in rows:
         rate, cpu = row.rate / ours.rate, row.cpu / ours.cpu
-        lines.append(f"| {row.client} | {row.rate:,.0f} | {rate:.2f} | {row.cpu:.1f} | {cpu:.2f} |")
+        lines.append(f"| {row.client} | {row.rate:,.0f} | {rate:.2f} | {row.cpu:.2f} | {cpu:.2f} |")
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.harness import fill, publish_section
+from bench.harness import TRANSIENT, fill, publish_section
 from leash.amqp import Outgoing, Publisher, connect
 from leash.management import Management
 
@@ -42,7 +42,7 @@ def main(uri: str) -> None:
 def _publish(uri: str) -> None:
     body = b"x" * SIZE
     with connect(uri) as connection, Publisher(connection) as publisher:
-        publisher.publish(Outgoing(body, "", QUEUES[n % len(QUEUES)]) for n in range(LOT))
+        publisher.publish(Outgoing(body, "", QUEUES[n % len(QUEUES)], TRANSIENT) for n in range(LOT))
 
 
 def _lots(uri: str, done: Callable[[int], bool], sample: Callable[[], Row]) -> list[Row]:

@@ -23,7 +23,7 @@ class Job:
     """What to do."""
 
     uri: str
-    action: str  # consume or publish
+    action: str  # consume or publish; for a publisher: publish-threads, publish-many, publish-later
     queues: list[str]
     window: int
     count: int
@@ -34,12 +34,14 @@ class Job:
 
 
 def leash(job: Job) -> None:
-    from leash.amqp import Outgoing, Publisher, connect
+    from leash.amqp import Outgoing, Properties, Publisher, connect
 
     with connect(job.uri) as connection:
         if job.action == "publish":
             with Publisher(connection) as publisher:
-                message = Outgoing(b"x" * job.size, "", job.queues[0])
+                # As the others do: transient, and not mandatory.
+                transient = Properties(delivery_mode=1)
+                message = Outgoing(b"x" * job.size, "", job.queues[0], transient, mandatory=False)
                 publisher.publish(message for _ in range(job.count))
             return
         done = threading.Event()
@@ -205,10 +207,56 @@ def leash_consumer(job: Job) -> None:
         done.wait()
 
 
+def leash_publisher(job: Job) -> None:
+    """One by one from `window` threads, in bulk, or with the confirms awaited later."""
+    from leash import Publisher
+
+    body, queue = b"x" * job.size, job.queues[0]
+    with Publisher(job.uri) as publisher:
+        if job.action == "publish-threads":
+            _in_threads(job, lambda count: [publisher.publish(body, queue) for _ in range(count)])
+        elif job.action == "publish-later":
+            sent = [publisher.send(body, queue) for _ in range(job.count)]
+            for each in sent:
+                each.result()
+        else:
+            publisher.publish_many((body for _ in range(job.count)), queue)
+
+
+def pika_publisher(job: Job) -> None:
+    """It has no way but one by one, and a connection is one thread's."""
+    import pika
+
+    body, persistent = b"x" * job.size, pika.BasicProperties(delivery_mode=2)
+
+    def work(count: int) -> None:
+        connection = pika.BlockingConnection(pika.URLParameters(job.uri))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for _ in range(count):
+            channel.basic_publish("", job.queues[0], body, persistent, mandatory=True)
+        connection.close()
+
+    if job.action == "publish-threads":
+        _in_threads(job, work)
+    else:
+        work(job.count)
+
+
+def _in_threads(job: Job, work: Callable[[int], object]) -> None:
+    threads = [threading.Thread(target=work, args=(job.count // job.window,)) for _ in range(job.window)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 CLIENTS: dict[str, tuple[Callable[[Job], None], str]] = {
     "leash": (leash, "leash.amqp"),
     "leash.Consumer": (leash_consumer, "leash.consumer.consumer"),
+    "leash.Publisher": (leash_publisher, "leash.publisher"),
     "pika": (pika, "pika"),
+    "pika publisher": (pika_publisher, "pika"),
     "amqpstorm": (amqpstorm, "amqpstorm"),
     "aio-pika": (aio_pika, "aio_pika"),
 }

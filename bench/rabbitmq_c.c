@@ -3,6 +3,7 @@
  *
  *   rabbitmq_c consume HOST PORT VHOST PREFETCH COUNT QUEUE...
  *   rabbitmq_c publish HOST PORT VHOST IN_FLIGHT COUNT QUEUE SIZE
+ *   rabbitmq_c publish-safe ...    the same, persistent and mandatory
  *
  * User and password come from LEASH_BENCH_USER and LEASH_BENCH_PASSWORD. Prints one line: seconds, CPU seconds.
  */
@@ -70,7 +71,9 @@ static void consume(amqp_connection_state_t connection, int prefetch, long count
   free(unacked);
 }
 
-static void publish(amqp_connection_state_t connection, long in_flight, long count, char *queue, long size) {
+static void publish(amqp_connection_state_t connection, long in_flight, long count, char *queue, long size,
+                    int safe) {
+  amqp_basic_properties_t persistent = {._flags = AMQP_BASIC_DELIVERY_MODE_FLAG, .delivery_mode = 2};
   amqp_bytes_t body = amqp_bytes_malloc(size);
   memset(body.bytes, 'x', size);
   amqp_channel_open(connection, 1);
@@ -80,7 +83,8 @@ static void publish(amqp_connection_state_t connection, long in_flight, long cou
   long sent = 0, confirmed = 0;
   while (confirmed < count) {
     if (sent < count && sent - confirmed < in_flight) {
-      if (amqp_basic_publish(connection, 1, amqp_empty_bytes, amqp_cstring_bytes(queue), 0, 0, NULL, body)) {
+      if (amqp_basic_publish(connection, 1, amqp_empty_bytes, amqp_cstring_bytes(queue), safe, 0,
+                             safe ? &persistent : NULL, body)) {
         fprintf(stderr, "publish failed\n");
         exit(1);
       }
@@ -109,7 +113,7 @@ int main(int argc, char **argv) {
   if (!strcmp(argv[1], "consume"))
     consume(connection, atoi(argv[5]), atol(argv[6]), argc - 7, argv + 7);
   else
-    publish(connection, atol(argv[5]), atol(argv[6]), argv[7], atol(argv[8]));
+    publish(connection, atol(argv[5]), atol(argv[6]), argv[7], atol(argv[8]), !strcmp(argv[1], "publish-safe"));
   printf("%.6f %.6f\n", wall() - began, cpu() - spent);
   amqp_connection_close(connection, AMQP_REPLY_SUCCESS);
   amqp_destroy_connection(connection);

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.harness import fill, publish_section, rabbitmq_c, run
+from bench.harness import TRANSIENT, fill, publish_section, rabbitmq_c, run
 from bench.peers import Job
 from leash.amqp import Outgoing, Publisher, connect
 
@@ -116,7 +116,7 @@ def _latency(spark: SparkSession, uri: str, seconds: int = 30) -> list[float]:
         )
         query = writer.start()
         for _ in range(100 * seconds):
-            publisher.publish([Outgoing(repr(time.time()).encode(), "", QUEUES[0])])
+            publisher.publish([Outgoing(repr(time.time()).encode(), "", QUEUES[0], TRANSIENT)])
             time.sleep(0.01)
         time.sleep(3)
         query.stop()

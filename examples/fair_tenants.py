@@ -9,8 +9,8 @@ import threading
 import time
 from collections import Counter
 
-from leash import Consumer, Message, Queue
-from leash.amqp import Outgoing, Publisher, connect
+from leash import Consumer, Message, Publisher, Queue
+from leash.amqp import connect
 from leash.amqp.topology import declare_queue, purge_queue
 
 URI = os.environ.get("LEASH_URI", "amqp://localhost")
@@ -39,10 +39,9 @@ def send() -> None:
         for queue in SENT:
             declare_queue(channel, queue)
             purge_queue(channel, queue)
-        with Publisher(connection) as publisher:
-            publisher.publish(
-                Outgoing(b"work", "", queue) for queue, count in SENT.items() for _ in range(count)
-            )
+    with Publisher(URI) as publisher:
+        for queue, count in SENT.items():
+            publisher.publish_many(["work"] * count, queue)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ import threading
 import time
 from collections import Counter
 
-from leash import Consumer, Message
-from leash.amqp import Outgoing, Publisher, connect
+from leash import Consumer, Message, Publisher
 from leash.partitions import Partitions
 
 URI = os.environ.get("LEASH_URI", "amqp://localhost")
@@ -35,13 +34,12 @@ def send() -> None:
     """Some orders before, many while the queues change, and a thousand after."""
     global sent
     left = 100
-    with connect(URI) as connection, Publisher(connection) as publisher:
+    with Publisher(URI) as publisher:
         while left:
             left -= resized.is_set()
-            publisher.publish(
-                Outgoing(b"%d" % number, "shop", f"customer-{number % CUSTOMERS}", mandatory=True)
-                for number in range(sent, sent + 10)
-            )
+            for number in range(sent, sent + 10):
+                publisher.send(str(number), partitions="shop", key=f"customer-{number % CUSTOMERS}")
+            publisher.flush()
             sent += 10
             time.sleep(0.005)
 

@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from leash import Consumer, Message, Retry
-from leash.amqp import Outgoing, Publisher, connect
+from leash import Consumer, Message, Publisher, Retry
+from leash.amqp import connect
 from leash.amqp.topology import declare_queue, purge_queue
 from leash.consumer import parked
 
@@ -24,8 +24,7 @@ def a_consumer() -> Consumer:
     consumer = Consumer(URI, ["orders"], retry=Retry(tries=3, delay=0.2), on_exhausted="park")
 
     @consumer.handler
-    def ship(message: Message) -> None:
-        order = message.body.decode()
+    def ship(order: str, message: Message) -> None:
         tries[order] = tries.get(order, 0) + 1
         if order == "flaky" and message.tries < 2:
             raise ConnectionError("the warehouse does not answer")
@@ -49,8 +48,8 @@ if __name__ == "__main__":
         for queue in ("orders", "leash.dead.orders"):
             declare_queue(channel, queue)
             purge_queue(channel, queue)
-        with Publisher(publishing) as publisher:
-            publisher.publish(Outgoing(order, "", "orders") for order in (b"good", b"flaky", b"broken"))
+        with Publisher(URI) as publisher:
+            publisher.publish_many(["good", "flaky", "broken"], "orders")
         with a_consumer():
             wait_until(lambda: len(shipped) == 2 and parked.count(connection, "orders") == 1)
             print(f"shipped {shipped}, tries {tries}")

@@ -7,8 +7,8 @@ import os
 import threading
 import time
 
-from leash import Consumer, Message
-from leash.amqp import Outgoing, Publisher, connect
+from leash import Consumer, Message, Publisher
+from leash.amqp import connect
 from leash.amqp.topology import declare_queue, purge_queue
 
 URI = os.environ.get("LEASH_URI", "amqp://localhost")
@@ -36,8 +36,8 @@ def fill() -> None:
         channel = connection.channel()
         declare_queue(channel, "pictures")
         purge_queue(channel, "pictures")
-        with Publisher(connection) as publisher:
-            publisher.publish([Outgoing(b"a picture", "", "pictures")] * COUNT)
+    with Publisher(URI) as publisher:
+        publisher.publish_many(["a picture"] * COUNT, "pictures")
 
 
 if __name__ == "__main__":

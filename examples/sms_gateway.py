@@ -7,8 +7,8 @@ import os
 import threading
 import time
 
-from leash import Consumer, Message, Queue
-from leash.amqp import Outgoing, Publisher, connect
+from leash import Consumer, Message, Publisher, Queue
+from leash.amqp import connect
 from leash.amqp.topology import declare_queue, purge_queue
 
 URI = os.environ.get("LEASH_URI", "amqp://localhost")
@@ -32,9 +32,9 @@ def fill() -> None:
         for queue in times:
             declare_queue(channel, queue)
             purge_queue(channel, queue)
-        with Publisher(connection) as publisher:
-            publisher.publish([Outgoing(b"Hello!", "", "gateway.sms")] * SMS)
-            publisher.publish([Outgoing(b"Dear Sir or Madam,", "", "gateway.letters")] * LETTERS)
+    with Publisher(URI) as publisher:
+        publisher.publish_many(["Hello!"] * SMS, "gateway.sms")
+        publisher.publish_many(["Dear Sir or Madam,"] * LETTERS, "gateway.letters")
 
 
 if __name__ == "__main__":

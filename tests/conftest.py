@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import trustme
+from hypothesis import HealthCheck, settings
 
 from leash.amqp import Channel, Connection, connect
 from leash.amqp.uri import parse
 from leash.broker import Broker, Cluster, own_uri
 from leash.management import Management
+from tests.consumer.kit import until
+
+# A machine that stalls must not fail a property.
+settings.register_profile("leash", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("leash")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,6 +38,7 @@ class Tls(NamedTuple):
     """A certificate authority, a server it vouches for, a client, and an authority that nobody knows."""
 
     port: int
+    stream_port: int
     ca: Path
     other_ca: Path
     client_cert: Path
@@ -47,10 +55,11 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     client.private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
     ca.cert_pem.write_to_path(folder / "ca.pem")
     other.cert_pem.write_to_path(folder / "other.pem")
-    with socket.socket() as probe:
+    with socket.socket() as probe, socket.socket() as other_probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return Tls(port, folder / "ca.pem", folder / "other.pem", folder / "client.pem")
+        other_probe.bind(("127.0.0.1", 0))
+        ports = probe.getsockname()[1], other_probe.getsockname()[1]
+    return Tls(*ports, folder / "ca.pem", folder / "other.pem", folder / "client.pem")
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +72,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory, tls: Tls) -> Iterator[Broke
         tmp_path_factory.mktemp("broker"),
         {
             "listeners.ssl.1": f"127.0.0.1:{tls.port}",
+            "stream.listeners.ssl.1": f"127.0.0.1:{tls.stream_port}",
+            "stream.advertised_tls_host": "localhost",
+            "stream.advertised_tls_port": str(tls.stream_port),
             "ssl_options.cacertfile": str(tls.ca),
             "ssl_options.certfile": server,
             "ssl_options.keyfile": server,
@@ -78,6 +90,71 @@ def broker(tmp_path_factory: pytest.TempPathFactory, tls: Tls) -> Iterator[Broke
     node.start()
     yield node
     node.stop(purge=True)
+
+
+_STALLER = """
+    Folder = "%s",
+    Do = fun(Name, What) ->
+        Asked = filename:join(Folder, Name),
+        filelib:is_file(Asked) andalso begin What(), file:delete(Asked) end
+    end,
+    Loop = fun(Again) ->
+        Do("stall", fun() -> sys:suspend(ra_log_wal) end),
+        Do("go-on", fun() -> sys:resume(ra_log_wal) end),
+        timer:sleep(10),
+        Do("leave", fun() -> ok end) orelse Again(Again)
+    end,
+    spawn(fun() -> Loop(Loop) end).
+"""
+
+
+class StalledLog:
+    """The disk of a node's quorum queues: while it stands still, they apply nothing, and all else goes on.
+
+    A process of the broker's own sees to it, which is told by files: `rabbitmqctl` can take a minute.
+    """
+
+    def __init__(self, node: Broker) -> None:
+        self._folder = node.folder
+        self._lock = threading.Lock()
+        self.stalled = False
+        self.stalls = 0
+        node.ctl("eval", _STALLER % str(self._folder), timeout=300)
+
+    def tell(self, what: str) -> None:
+        signal = self._folder / what
+        signal.touch()
+        until(lambda: not signal.exists())
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self.stalled:
+                self.tell("stall")
+                self.stalled = True
+                self.stalls += 1
+
+    def end(self) -> None:
+        with self._lock:
+            if self.stalled:
+                self.tell("go-on")
+                self.stalled = False
+
+    def ends_with(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that waits for the disk, and begins to before this moves again."""
+
+        def waits(*given: Any) -> Any:
+            threading.Thread(target=self.end).start()
+            return wait(*given)
+
+        return waits
+
+
+@pytest.fixture
+def stalled_log(broker: Broker) -> Iterator[StalledLog]:
+    log = StalledLog(broker)
+    yield log
+    log.end()
+    log.tell("leave")
 
 
 @pytest.fixture(scope="module")

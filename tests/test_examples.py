@@ -28,7 +28,7 @@ def test_the_example_runs_and_what_it_says_is_true(name: str, uri: str) -> None:
         env={**os.environ, "LEASH_URI": uri},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout

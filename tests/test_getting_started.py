@@ -46,8 +46,8 @@ def test_the_first_consumer(here: Path, channel: Channel) -> None:
         command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as app:
         try:
-            until(lambda: depth(channel, "gold") == depth(channel, "free") == 0, 120)
-            until(lambda: depth(channel, "leash.dead.gold") == 1, 120)
+            until(lambda: depth(channel, "gold") == depth(channel, "free") == 0)
+            until(lambda: depth(channel, "leash.dead.gold") == 1)
         finally:
             app.send_signal(signal.SIGINT)
             out, errors = app.communicate(timeout=60)

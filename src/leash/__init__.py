@@ -9,15 +9,16 @@ if TYPE_CHECKING:
     from leash.consumer import Consumer, Message, Queue, Retry
     from leash.fleet import Budget
     from leash.partitions import Partitions
+    from leash.publisher import Publisher
 
 __version__ = "0.1.0"
-__all__ = ["Budget", "Consumer", "Message", "Partitions", "Queue", "Retry"]
+__all__ = ["Budget", "Consumer", "Message", "Partitions", "Publisher", "Queue", "Retry"]
 
-_ROOMS = {"Budget": "fleet", "Partitions": "partitions"}
+_ROOMS = {"Budget": "fleet", "Partitions": "partitions", "Publisher": "publisher"}
 
 
 def __getattr__(name: str) -> object:
-    # Whoever comes for the policies or for Spark does not pay for the consumer.
+    # Users of the policies or of Spark do not pay for importing the consumer.
     if name in __all__:
         return getattr(import_module(f"leash.{_ROOMS.get(name, 'consumer')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

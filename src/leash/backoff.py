@@ -1,4 +1,4 @@
-"""Waiting longer each time: the one way in which Leash tries again."""
+"""Waiting longer after each try: the only backoff in Leash."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 class Backoff:
     """Seconds to wait before the next try: they double from `first` to `longest`.
 
-    Up to half of each is left out at random, lest all who wait for the same thing come at the same moment.
+    Up to half of each is left out at random, so that processes that wait for the same event spread out.
     """
 
     def __init__(self, first: float, longest: float) -> None:
@@ -20,5 +20,5 @@ class Backoff:
         return wait * random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """It worked: the next wait is the first again."""
+        """Start over with the first wait, after a success."""
         self._wait = self._first

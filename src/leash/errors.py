@@ -4,36 +4,49 @@
     ├── ConfigError             a value that you gave: names the argument, the value and what is allowed
     ├── BrokerError             the private RabbitMQ node could not be started, stopped or asked
     ├── TopologyError           partitions that are missing, are something else, or cannot be changed now
-    ├── BudgetError             a budget that cannot be made, found, changed or used as it was asked for
-    ├── NeverSettled            why a message was parked that no handler ever came back from
+    ├── BudgetError             a budget that cannot be created, found, changed or used as asked
+    ├── NeverSettled            why a message was parked from which no handler ever returned
+    ├── Undecodable             why a message was parked whose body is not what its handler asked for
     ├── SparkError              the Spark source
     │   ├── QueueMissing            a queue to read does not exist, or no longer
-    │   ├── QueueHeld               another consumer has the queue, and does not go
+    │   ├── QueueHeld               another consumer holds the queue
     │   ├── CannotRescue            looking on would let the broker drop messages
     │   ├── OffsetError             offsets that do not follow each other, or of another version
     │   ├── StagingMismatch         checkpoint and staging folder do not belong together
     │   ├── StagingError            staged data that is missing, damaged, or cannot be written
-    │   └── Fenced                  an attempt that came too late, or looks at another folder
+    │   ├── RowsChanged             a retried batch with other rows than a stream has of it
+    │   └── Fenced                  an attempt that is too late, or looks at another folder
     ├── LabTimeout              a live run of the lab did not end
-    ├── Unfinished              a rehearsal had still work to do
+    ├── Unfinished              a rehearsal ended with work left
     └── AmqpError
         ├── ProtocolError       bytes that are not AMQP 0-9-1
-        ├── ConnectError        no usable connection came about
+        ├── ConnectError        no usable connection could be made
         │   ├── HostUnreachable         refused, unknown name, or no answer in time
         │   ├── AuthenticationError     the broker refused the credentials
         │   ├── VirtualHostError        the virtual host is missing or closed to this user
         │   └── TlsError                certificate or TLS handshake
         │       └── TlsRequired         a plain connection to a TLS port
         ├── ConnectionLost      an open connection ended, whoever ended it
-        ├── ReplyTimeout        an open connection, and no answer to a request
+        ├── ReplyTimeout        no answer to a request on an open connection
         ├── Interrupted         a Spark task's consumer was taken away: to be tried again
         ├── ChannelError        the broker closed a channel (any other code)
         │   ├── AccessRefused           403
         │   ├── NotFound                404
         │   ├── ResourceLocked          405
         │   └── PreconditionFailed      406
-        └── PublishError        no confirm came
+        ├── StreamError         what the broker says about a stream, or what is in one
+        │   ├── StreamMissing           there is none of that name
+        │   ├── StreamExists            there is one already
+        │   ├── StreamUnavailable       no leader or no member there, for now
+        │   ├── StreamRefused           closed to this user
+        │   ├── StreamUnsupported       more than this broker can do
+        │   ├── DataLost                what was to be read is gone: truncated, overtaken, or made again
+        │   └── ChunkError              a chunk that is damaged, or that nobody can read
+        └── PublishError        no confirm arrived; `in_doubt`: the message may be there all the same
             ├── PublishBlocked          the broker is under a resource alarm
+            ├── NotSent                 it never left this process
+            ├── InDoubt                 it was sent, and nobody knows whether the broker has it
+            ├── PartlyPublished         some of many messages failed; which and why is in `failures`
             └── Rejected                some messages were not taken; they are in `messages`
                 ├── Nacked                  the broker said so
                 └── Unroutable              mandatory, and no queue for the routing key
@@ -43,7 +56,7 @@ An error never contains a password.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class LeashError(Exception):
@@ -63,7 +76,7 @@ class ConfigError(LeashError, ValueError):
 
 
 class BrokerError(LeashError):
-    """The private RabbitMQ node."""
+    """The private RabbitMQ node could not be started, stopped or asked."""
 
 
 class TopologyError(LeashError):
@@ -75,7 +88,7 @@ class BudgetError(LeashError):
 
 
 class NeverSettled(LeashError):
-    """A message that was delivered again and again, and whoever had it went away without settling it."""
+    """A message that was redelivered many times, and whose consumer ended each time without settling it."""
 
     def __init__(self, deliveries: int, alone: int | None) -> None:
         also = "" if alone is None else f", the last {alone} times with a handler at work on it"
@@ -88,7 +101,7 @@ class NeverSettled(LeashError):
 
 
 class SparkError(LeashError):
-    """The Spark source."""
+    """An error of the Spark source."""
 
 
 class QueueMissing(SparkError):
@@ -96,7 +109,7 @@ class QueueMissing(SparkError):
 
 
 class QueueHeld(SparkError):
-    """Another consumer has the queue, and does not go."""
+    """Another consumer holds the queue."""
 
 
 class CannotRescue(SparkError):
@@ -115,8 +128,12 @@ class StagingError(SparkError):
     """Staged data that is missing, damaged, or from another version."""
 
 
+class RowsChanged(SparkError):
+    """A retried batch brings other rows than the stream has of it, or comes too late."""
+
+
 class Fenced(SparkError):
-    """This attempt may not consume: its batch is over, or it looks at another folder than the driver."""
+    """This attempt may not consume: its batch is over, or its staging folder is not the driver's."""
 
 
 class LabTimeout(LeashError):
@@ -124,11 +141,11 @@ class LabTimeout(LeashError):
 
 
 class Unfinished(LeashError, AssertionError):
-    """There was still work when the time that `Rehearsal.run` was given was over."""
+    """There was still work when the time given to `Rehearsal.run` was over."""
 
 
 class AmqpError(LeashError):
-    """Anything between us and a broker."""
+    """An error between a client and a broker."""
 
 
 class ProtocolError(AmqpError):
@@ -136,7 +153,7 @@ class ProtocolError(AmqpError):
 
 
 class ConnectError(AmqpError):
-    """No usable connection came about."""
+    """No usable connection could be made."""
 
 
 class HostUnreachable(ConnectError):
@@ -152,7 +169,7 @@ class VirtualHostError(ConnectError):
 
 
 class TlsError(ConnectError):
-    """Certificate or TLS handshake."""
+    """The certificate or the TLS handshake failed."""
 
 
 class TlsRequired(TlsError):
@@ -164,11 +181,11 @@ class ConnectionLost(AmqpError):
 
 
 class ReplyTimeout(AmqpError):
-    """An open connection, and no answer to a request."""
+    """No answer to a request on an open connection."""
 
 
 class Interrupted(AmqpError):
-    """The broker took the consumer away, or what came does not fit: to be tried again."""
+    """The broker ended a Spark task's consumer, or its messages do not fit: to be tried again."""
 
 
 class ChannelError(AmqpError):
@@ -184,24 +201,24 @@ class ChannelError(AmqpError):
 
     @staticmethod
     def of(code: int, text: str) -> ChannelError:
-        """The class that stands for a reply code."""
+        """An error of the class for a reply code."""
         return _BY_CODE.get(code, ChannelError)(code, text)
 
 
 class AccessRefused(ChannelError):
-    """403."""
+    """403: this user may not do that."""
 
 
 class NotFound(ChannelError):
-    """404."""
+    """404: the queue or exchange does not exist."""
 
 
 class ResourceLocked(ChannelError):
-    """405."""
+    """405: another connection has the queue for itself."""
 
 
 class PreconditionFailed(ChannelError):
-    """406."""
+    """406: for example, a queue exists with other arguments."""
 
 
 _BY_CODE: dict[int, type[ChannelError]] = {
@@ -212,16 +229,99 @@ _BY_CODE: dict[int, type[ChannelError]] = {
 }
 
 
+class StreamError(AmqpError):
+    """What the broker says about a stream, or what is in one; `code` is the protocol's, or 0."""
+
+    def __init__(self, stream: str, text: str, code: int = 0) -> None:
+        super().__init__(f"stream {stream!r}: {text}" + (f" ({code})" if code else ""))
+        self.stream = stream
+        self.code = code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class StreamMissing(StreamError):
+    """There is no stream of that name."""
+
+
+class StreamExists(StreamError):
+    """There is a stream of that name already, with other arguments."""
+
+
+class StreamUnavailable(StreamError):
+    """It has no leader, or no member there, for now: to be tried again."""
+
+
+class StreamRefused(StreamError):
+    """It is closed to this user."""
+
+
+class StreamUnsupported(StreamError):
+    """More than this broker can do."""
+
+
+class DataLost(StreamError):
+    """What was to be read is gone: `expected` is the offset that should have come, `first` the first there
+    is.
+    """
+
+    def __init__(self, stream: str, expected: int, first: int, why: str) -> None:
+        super().__init__(stream, f"{why}: expected offset {expected}, and the first there is {first}")
+        self.expected = expected
+        self.first = first
+
+
+class ChunkError(StreamError):
+    """A chunk that is damaged, or that nobody can read; `chunk` is its first offset."""
+
+    def __init__(self, stream: str, chunk: int, text: str) -> None:
+        super().__init__(stream, f"chunk at offset {chunk}: {text}")
+        self.chunk = chunk
+
+
 class PublishError(AmqpError):
-    """No confirm came, for `messages` if it is known for which; then all others were taken."""
+    """No confirm arrived: for `messages`, if that is known; then all others were taken."""
 
     messages: list[object] | None = None
+    in_doubt: bool = True
+    """Whether the message may be there all the same. False: it is not, and can be published again safely."""
+
+
+class NotSent(PublishError):
+    """It never left this process: not in time, or the publisher was closed."""
+
+    in_doubt = False
+
+
+class InDoubt(PublishError):
+    """It was sent, and no confirm came: it may be there or not."""
+
+
+class PartlyPublished(PublishError):
+    """Some of many messages failed. All others were confirmed."""
+
+    def __init__(self, confirmed: int, failures: Mapping[int, Exception]) -> None:
+        first = next(iter(failures.values()))
+        super().__init__(f"{len(failures)} messages failed, {confirmed} were confirmed; the first: {first}")
+        self.confirmed = confirmed
+        self.failures = dict(failures)
+        """By the place of each message among those that were given."""
+        self.in_doubt = any(getattr(each, "in_doubt", False) for each in failures.values())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class Undecodable(LeashError, ValueError):
+    """A body that is not what a handler asked for: it is parked at once."""
 
 
 class Rejected(PublishError):
-    """Some messages of a batch, which `messages` holds, were not taken; all others were."""
+    """Some messages were not taken: those in `messages`. All others were."""
 
     messages: list[object]
+    in_doubt = False
 
     def __init__(self, text: str, messages: Sequence[object] = ()) -> None:
         super().__init__(text)
@@ -237,11 +337,11 @@ class Unroutable(Rejected):
 
 
 class PublishBlocked(PublishError):
-    """The broker blocks publishers: a resource alarm."""
+    """The broker blocks publishers because of a resource alarm."""
 
 
 def _rebuild(cls: type[Exception], args: tuple[object, ...], state: dict[str, object]) -> Exception:
-    """Unpickle past a constructor of another shape: Spark carries errors between processes."""
+    """Unpickle without calling the constructor: Spark passes errors between processes."""
     error = cls.__new__(cls, *args)
     error.args = args
     error.__dict__.update(state)

@@ -1,4 +1,4 @@
-"""RabbitMQ's management plugin over HTTP: what AMQP cannot ask (virtual hosts, policies, bindings)."""
+"""RabbitMQ's management plugin over HTTP, for what AMQP cannot do: virtual hosts, policies, bindings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS = 20.0
 
 
 class Management:
-    """The plugin at a base URL, asked as one user."""
+    """The plugin at a base URL, with one user's credentials."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self._url = url.rstrip("/")
@@ -31,14 +31,14 @@ class Management:
 
     @classmethod
     def beside(cls, uri: str) -> Management:
-        """The one that belongs to a broker: at LEASH_MANAGEMENT_URL, or on port 15672 of its first host."""
+        """A broker's plugin: at LEASH_MANAGEMENT_URL, or on port 15672 of its first host."""
         place = parse(uri)
         given = os.environ.get(_VARIABLE)
         url = _checked(given) if given else f"http://{place.hosts[0][0]}:15672"
         return cls(url, place.username, place.password)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """`ask("GET", "/api/overview")`."""
+        """Send a request, such as `ask("GET", "/api/overview")`."""
         request = urllib.request.Request(  # noqa: S310  (the user's own URL)
             self._url + path,
             method=method,
@@ -55,18 +55,18 @@ class Management:
         return json.loads(raw) if raw else None
 
     def add_vhost(self, name: str) -> None:
-        """Make a virtual host and let this user do everything in it."""
+        """Create a virtual host, with all permissions for this user."""
         self.ask("PUT", f"/api/vhosts/{quote(name, safe='')}")
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         self.ask("PUT", f"/api/permissions/{quote(name, safe='')}/{quote(self._user, safe='')}", everything)
 
     def delete_vhost(self, name: str) -> None:
-        """Delete a virtual host with all that is in it."""
+        """Delete a virtual host with its contents."""
         self.ask("DELETE", f"/api/vhosts/{quote(name, safe='')}")
 
 
 def _checked(url: str) -> str:
-    """A URL that can be asked. One with a password in it cannot, and is not shown with it."""
+    """Check a URL. One with a password in it is refused, and shown without it."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -81,7 +81,7 @@ TROUBLED: dict[str, fake.Act] = {
 def test_a_host_in_trouble_is_passed_over(uri: str, trouble: str) -> None:
     place = parse(uri)
     with fake.serving(TROUBLED[trouble]) as other:
-        with connect(replace(place, hosts=(other, *place.hosts), timeout=2.0)) as opened:
+        with connect(replace(place, hosts=(other, *place.hosts), timeout=10.0)) as opened:
             assert opened.where == "{}:{}".format(*place.hosts[0])
 
 
@@ -135,8 +135,8 @@ def test_a_server_that_floods_in_the_handshake_is_given_up(flood: str, when: str
     }[flood]
     act = fake.flooding(data) if when == "at once" else fake.flooding(data, fake.greet)
     with fake.serving(act) as host, pytest.raises(errors.ConnectError) as caught:
-        connect(Uri((host,), timeout=0.5))
-    expected = "not open" if flood == "half a message" else "did not come in time"
+        connect(Uri((host,), timeout=60.0 if flood == "half a message" else 0.5))
+    expected = "not open" if flood == "half a message" else "did not arrive in time"
     assert expected in str(caught.value)
 
 
@@ -237,7 +237,7 @@ def test_a_host_that_cannot_be_looked_up_is_unreachable(host: str) -> None:
 @pytest.mark.parametrize("name", ["a..b", ".a", "x" * 64])
 def test_a_server_name_that_is_none_is_a_tls_error(name: str) -> None:
     with fake.serving(silent) as host, pytest.raises(errors.TlsError):
-        connect(Uri((host,), tls=True, server_name=name, timeout=1.0))
+        connect(Uri((host,), tls=True, server_name=name))
 
 
 def test_a_dead_address_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_a_dead_address_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch
             return [(*answer[0][:4], dead.getsockname()), *answer]
 
         monkeypatch.setattr(socket, "getaddrinfo", both)
-        opened = connect(Uri((("two.example", port),), timeout=4.0))
+        opened = connect(Uri((("two.example", port),), timeout=10.0))
         opened.abort()
         for each in (*full, dead):
             each.close()

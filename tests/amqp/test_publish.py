@@ -40,7 +40,7 @@ def test_bodies_of_every_size_arrive_whole(connection: Connection, channel: Chan
     channel.consume("q")
     got: list[bytes] = []
     while len(got) < 2:
-        batch = channel.deliveries(10)
+        batch = channel.deliveries(60)
         assert batch is not None
         got += batch.bodies
     assert got == [body, body]

@@ -33,7 +33,7 @@ from leash.amqp.wire import ContentEvent
 
 def _get(channel: Channel, queue: str) -> ContentEvent:
     """A message that was given back may take a moment to be there again."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (came := channel.get(queue)) is None:
         assert time.monotonic() < deadline, f"{queue} is empty"
         time.sleep(0.01)

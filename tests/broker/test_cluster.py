@@ -37,7 +37,7 @@ def publish(uri: str, count: int) -> None:
                 return False
         return True
 
-    until(taken, 60)
+    until(taken)
 
 
 def ready(uri: str) -> int:

@@ -43,16 +43,16 @@ def test_a_killed_owner_takes_its_broker_along(folder: Path, made: str) -> None:
         assert processes_in(folder)
     finally:
         end(process)
-    until(lambda: not processes_in(folder), 30, "processes are left")
+    until(lambda: not processes_in(folder), what="processes are left")
 
 
 def test_an_owner_that_is_killed_while_it_starts_the_broker_leaves_none_either(folder: Path) -> None:
     process = owner(folder, "Broker({!r}, owned=True)")
     try:
-        until(lambda: "epmd" in " ".join(processes_in(folder)), 60)
+        until(lambda: "epmd" in " ".join(processes_in(folder)))
     finally:
         end(process)
-    until(lambda: not processes_in(folder), 30, "processes are left")
+    until(lambda: not processes_in(folder), what="processes are left")
 
 
 def test_a_frozen_broker_goes_with_its_owner_too(folder: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_frozen_broker_goes_with_its_owner_too(folder: Path) -> None:
         Broker(folder).pause()
     finally:
         end(process)
-    until(lambda: not processes_in(folder), 30, "processes are left")
+    until(lambda: not processes_in(folder), what="processes are left")
 
 
 def test_without_an_owner_it_goes_on(folder: Path) -> None:

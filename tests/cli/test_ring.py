@@ -74,7 +74,7 @@ def test_apply_asks_first_and_takes_no_for_an_answer(uri: str) -> None:
 
 def test_check_says_that_nothing_was_shuffled(uri: str) -> None:
     Partitions("orders", weights(2), slots=12).declare(uri)
-    assert "in the order that is remembered" in said(ring("check", "orders", uri=uri))
+    assert "the ring is in the stored order" in said(ring("check", "orders", uri=uri))
 
 
 def test_a_retired_queue_is_deleted_when_asked_for(uri: str) -> None:
@@ -122,7 +122,7 @@ def test_skew_names_the_hot_keys_and_draws_bars(state: str, tmp_path: Path) -> N
         (["plan", "e", "--weigh", "q0"], "NAME=WEIGHT"),
         (["plan", "e", "--weigh", "nowhere=2"], "one of q0"),
         (["plan", "e", "--bind", "q1"], "not bound yet"),
-        (["plan", "e", "--weights", "a=0"], "weight=0: a whole number from 1 on"),
+        (["plan", "e", "--weights", "a=0"], "weight=0: a whole number of at least 1"),
         (["plan", "e"], "what to change"),
         (["plan", "e", "--restart", "--bind", "x"], "no other change"),
     ],

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from leash import Consumer
-from leash.amqp import Channel, Outgoing, Publisher
+from leash.amqp import Channel, Outgoing, Properties, Publisher
 from leash.amqp.topology import declare_queue, state
+from tests.waiting import until
 
+TRANSIENT = Properties(delivery_mode=1)
+"""What measures time is not to wait for a disk."""
 
-def until(condition: Callable[[], object], seconds: float = 60.0, what: str = "") -> None:
-    """Wait for something that will come."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s{': ' if what else ''}{what}")
-        time.sleep(0.005)
+__all__ = ["TRANSIENT", "depth", "fill", "publish", "running", "until"]
 
 
 def fill(channel: Channel, name: str, count: int, *, kind: str = "classic", arguments: object = None) -> None:
@@ -29,7 +25,7 @@ def fill(channel: Channel, name: str, count: int, *, kind: str = "classic", argu
 def publish(channel: Channel, name: str, bodies: list[bytes]) -> None:
     if bodies:
         with Publisher(channel.connection) as publisher:
-            publisher.publish(Outgoing(body, "", name) for body in bodies)
+            publisher.publish(Outgoing(body, "", name, TRANSIENT) for body in bodies)
 
 
 def depth(channel: Channel, name: str) -> int:

@@ -16,7 +16,7 @@ from leash.amqp.topology import declare_queue
 from leash.amqp.wire import Deliveries
 from leash.consumer.arrivals import Arrivals
 from leash.consumer.link import Link
-from tests.consumer.kit import fill, running, until
+from tests.consumer.kit import TRANSIENT, fill, running, until
 
 
 class Held:
@@ -48,7 +48,7 @@ def put(channel: Channel, names: list[str], size: int, count: int, kind: Any = "
     with Publisher(channel.connection) as publisher:
         for name in names:
             declare_queue(channel, name, kind=kind)
-            publisher.publish(Outgoing(body, "", name) for _ in range(count))
+            publisher.publish(Outgoing(body, "", name, TRANSIENT) for _ in range(count))
 
 
 def test_a_hundred_queues_of_large_messages_do_not_fill_the_memory(channel: Channel, uri: str) -> None:
@@ -64,7 +64,7 @@ def test_a_hundred_queues_of_large_messages_do_not_fill_the_memory(channel: Chan
         done += 1
 
     with watched(300_000) as held, running(consumer):
-        until(lambda: done == 300, 60)
+        until(lambda: done == 300)
         stats = consumer.stats()
     assert held.size < 64_000_000
     assert not stats.unfair
@@ -86,7 +86,7 @@ def test_and_keep_one_worker_busy(channel: Channel, uri: str, kind: str) -> None
         spans.append((begin, time.monotonic()))
 
     with watched(300_000) as held, running(consumer):
-        until(lambda: len(spans) >= 200, 60)
+        until(lambda: len(spans) >= 200)
     busy = sum(end - begin for begin, end in spans) / (spans[-1][1] - spans[0][0])
     assert held.size < 64_000_000
     assert busy >= 0.95
@@ -104,7 +104,7 @@ def test_a_budget_that_is_asked_for_is_kept(channel: Channel, uri: str) -> None:
         done += 1
 
     with watched(50_000) as held, running(consumer):
-        until(lambda: done >= 400, 60)
+        until(lambda: done >= 400)
     assert held.size <= 1_000_000
 
 
@@ -120,7 +120,7 @@ def test_a_budget_of_messages_is_kept(channel: Channel, uri: str) -> None:
         done += 1
 
     with watched(1) as held, running(consumer):
-        until(lambda: done >= 15_000, 60)
+        until(lambda: done >= 15_000)
     assert held.messages <= 60
 
 
@@ -137,7 +137,7 @@ def test_batches_are_gathered_from_many_queues_and_multiply_nothing(channel: Cha
         sizes.append(len(messages))
 
     with watched(1) as held, running(consumer):
-        until(lambda: sum(sizes) >= 2_000, 60)
+        until(lambda: sum(sizes) >= 2_000)
     assert held.messages < 1_500  # of 3,000; with a batch's window for each queue it would be all of them
     assert sizes[:20] == [100] * 20
 

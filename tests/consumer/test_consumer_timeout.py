@@ -43,8 +43,8 @@ def test_an_ordered_queue_whose_waits_are_longer_parks_and_goes_on(
         others.append(message.body)
 
     with running(consumer):
-        until(lambda: depth(channel, "leash.dead.q") >= 1, 60, f"{tries}")  # twice, if the ack came too late
-        until(lambda: list(dict.fromkeys(others)) == [b"1", b"2"], 60, f"{others}")
+        until(lambda: depth(channel, "leash.dead.q") >= 1, what=f"{tries}")  # twice, if the ack came too late
+        until(lambda: list(dict.fromkeys(others)) == [b"1", b"2"], what=f"{others}")
         assert consumer.stats().queues["q"].counts.get("lost") or kind == "classic"  # there never, on 4.3
     assert list(dict.fromkeys(tries)) == [0, 1, 2, 3]
 
@@ -76,4 +76,4 @@ def test_a_starving_tier_that_meets_it_thirty_times_loses_nothing(
         until(lambda: met() >= 30 or depth(channel, limbo_queue("low")) == 20, 100)
         assert len(seen) == early
         go.set()
-        until(lambda: len(seen) == 20, 30, f"{len(seen)}")
+        until(lambda: len(seen) == 20, what=f"{len(seen)}")

@@ -61,7 +61,7 @@ def test_a_copy_waits_while_its_queue_cannot_take_it(
         if trouble == "away":
             declare_queue(channel, "q", kind=kind, arguments=arguments)
         consumer.resume("q")
-        until(lambda: seen[b"0"] == 2, 60, f"{seen}")
+        until(lambda: seen[b"0"] == 2, what=f"{seen}")
     assert seen[b"0"] == 2
 
 
@@ -80,7 +80,7 @@ def test_a_message_that_expired_once_can_be_tried_again(channel: Channel, uri: s
         raise ValueError
 
     with running(consumer):
-        until(lambda: depth(channel, "leash.dead.q") == 1, 30, f"{tries}")
+        until(lambda: depth(channel, "leash.dead.q") == 1, what=f"{tries}")
     assert tries == [(0, "kept"), (1, "kept"), (2, "kept")]
 
 
@@ -116,9 +116,9 @@ def test_one_that_fills_up_later_is_named_and_copies_go_on_once_there_is_room(
         delete_queue(channel, "leash.retry.q.100")
         broker.ctl("set_vhost_limits", "-p", parse(uri).vhost, '{"max-queues": 1}')
         go.set()
-        until(lambda: "limit" in (consumer.stats().republish_trouble or ""), 30)
+        until(lambda: "limit" in (consumer.stats().republish_trouble or ""))
         broker.ctl("clear_vhost_limits", "-p", parse(uri).vhost)
-        until(lambda: tries == [0, 1], 30, f"{tries}")
+        until(lambda: tries == [0, 1], what=f"{tries}")
 
 
 def test_a_stop_with_copies_that_are_not_confirmed_says_so(
@@ -136,9 +136,9 @@ def test_a_stop_with_copies_that_are_not_confirmed_says_so(
     broker.ctl("set_vm_memory_high_watermark", "0.0000001")
     try:
         consumer.start()
-        until(lambda: len(failed) == 16, 60)
-        until(lambda: consumer.stats().republishing == 16, 60)
+        until(lambda: len(failed) == 16)
+        until(lambda: consumer.stats().republishing == 16)
         assert consumer.stop() is False
     finally:
         broker.ctl("set_vm_memory_high_watermark", "0.4")
-    until(lambda: depth(channel, "q") + depth(channel, "leash.retry.q.2000") >= 16, 60)
+    until(lambda: depth(channel, "q") + depth(channel, "leash.retry.q.2000") >= 16)

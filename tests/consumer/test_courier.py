@@ -60,7 +60,7 @@ def test_a_queue_that_takes_no_copies_holds_up_no_other(channel: Channel, uri: s
             assert "leash.dead.a" in str(consumer.stats().republish_trouble)
         finally:
             on_the_queue(broker, channel, "leash.dead.a", "restart_server")
-        until(lambda: consumer.stats().queues["a"].unsettled == 0, 60)
+        until(lambda: consumer.stats().queues["a"].unsettled == 0)
         assert consumer.stats().republish_trouble is None
     assert depth(channel, "leash.dead.a") == 2
     assert seen == {b"bad 0": 2, b"bad 1": 2, b"bad 2": 2, b"once a": 2, b"once b": 2}
@@ -121,7 +121,7 @@ def test_copies_that_were_taken_are_not_repeated_when_the_connection_is_lost_ami
         proxy.cut()
         until(lambda: len(confirmed) == 2)
         on_the_queue(broker, channel, "stuck", "resume")
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive()
         office.stop()
     assert depth(channel, "quick") == 2
@@ -248,7 +248,7 @@ def test_an_ordered_queue_goes_on_only_when_what_failed_is_parked(
             time.sleep(1)
             assert order == [b"0", b"1"]
             broker.ctl("set_vm_memory_high_watermark", "0.4")
-            until(lambda: len(order) == 4, 60)
+            until(lambda: len(order) == 4)
             assert depth(channel, "leash.dead.q") == 1
     finally:
         broker.ctl("set_vm_memory_high_watermark", "0.4")

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import queue
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pamqp.base import Frame as Method
 
-from leash.amqp.channel import Reply
+from leash import Consumer
+from leash.amqp.channel import Channel, Reply
+from leash.amqp.topology import declare_queue
 from leash.amqp.uri import Uri, parse
-from leash.consumer.failover import LONGEST, PATIENCE, QUIET, Lookout, Question
+from leash.consumer import failover
+from leash.consumer.failover import AGAIN, DOUBT, LONGEST, PATIENCE, QUIET, Lookout, Question
 from leash.consumer.link import Link
-from tests.consumer.kit import until
+from tests.consumer.kit import publish, running, until
 
 THREE = parse("amqp://a,b,c")
 HERE = "a:5672"
@@ -31,12 +36,13 @@ class FakeLink:
         self.ended = 0
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-    def ask_proof(self) -> Reply:
+    def ask_proof(self, _: object) -> Reply:
         self.asked += 1
         self.answers = queue.SimpleQueue()
-        return Reply(cast(Any, None), "consume", self.answers)
+        channel = SimpleNamespace(closed=False, deliveries=lambda _: None)
+        return Reply(cast(Any, channel), "consume", self.answers)
 
-    def end_proof(self) -> None:
+    def end_proof(self, _: object) -> None:
         self.ended += 1
 
     def answer(self) -> None:
@@ -56,7 +62,8 @@ class World:
 
     def look(self, now: float, *links: FakeLink, opening: tuple[Question, ...] = ()) -> object:
         found = self.lookout.look(now, HERE, cast(list[Link], list(links)), opening)
-        until(lambda: all(thread.name != "leash-lookout" for thread in threading.enumerate()))
+        for seeker in self.lookout._seekers:
+            seeker.join()  # one that is listed no more may still be alive
         return found
 
 
@@ -87,15 +94,40 @@ def test_a_silent_queue_that_answers_is_asked_now_and_then_and_no_other_node_is(
     assert world.asked == []
 
 
-@pytest.mark.parametrize(("good", "moves"), [({"b", "c"}, ("b", 5672)), ({"c"}, ("c", 5672)), (set(), None)])
-def test_one_that_does_not_answer_is_asked_at_the_other_nodes(good: set[str], moves: object) -> None:
+@pytest.mark.parametrize("good", [{"b"}, {"c"}, set()])
+def test_one_that_does_not_answer_is_asked_at_the_other_nodes(good: set[str]) -> None:
     world, link = World(good), FakeLink()
     asked = silent_from(world, link, 0.0)
-    assert world.look(asked + PATIENCE - 0.1, link) is None
+    assert world.look(asked + DOUBT - 0.1, link) is None
     assert world.asked == []
-    assert world.look(asked + PATIENCE, link) is None  # asks
-    assert world.look(asked + PATIENCE + 0.1, link) == moves
-    assert world.asked == ["b"] if "b" in good else ["b", "c"]
+    assert world.look(asked + DOUBT, link) is None  # asks
+    assert world.look(asked + DOUBT + 0.1, link) == next(((host, 5672) for host in good), None)
+    assert sorted(world.asked) == ["b", "c"]
+
+
+def test_a_node_that_does_not_answer_holds_up_no_other() -> None:
+    link, answer = FakeLink(), threading.Event()
+    lookout = Lookout(THREE, lambda uri, _: uri.hosts[0][0] == "c" or answer.wait(60))
+    lookout.connected(0.0)
+    try:
+        for now in (0.0, QUIET, QUIET + DOUBT):
+            assert lookout.look(now, HERE, [cast(Link, link)]) is None
+        until(lambda: lookout.look(QUIET + DOUBT, HERE, [cast(Link, link)]) == ("c", 5672))
+    finally:
+        answer.set()
+
+
+def test_nodes_that_come_back_are_asked_again_soon() -> None:
+    """Below ten seconds, though they took their time to say no."""
+    world, link = World(set()), FakeLink()
+    again = silent_from(world, link, 0.0) + DOUBT
+    world.look(again, link)
+    said_no = again + PATIENCE
+    world.look(said_no, link)
+    world.good = {"b"}
+    world.look(said_no + AGAIN, link)
+    assert world.look(said_no + AGAIN, link) == ("b", 5672)
+    assert said_no + AGAIN < 8
 
 
 def test_while_no_node_answers_questions_get_rare() -> None:
@@ -110,9 +142,20 @@ def test_an_answer_that_comes_late_ends_the_doubt() -> None:
     world, link = World({"b"}), FakeLink()
     asked = silent_from(world, link, 0.0)
     link.answer()
-    assert world.look(asked + PATIENCE + 1, link) is None
+    assert world.look(asked + DOUBT + 1, link) is None
     assert link.ended == 1
     assert world.asked == []
+
+
+def test_messages_that_come_end_the_doubt_and_the_answer_is_awaited_all_the_same() -> None:
+    world, link = World({"b"}), FakeLink()
+    asked = silent_from(world, link, 0.0)
+    link.ledger.delivered += 1
+    assert world.look(asked + DOUBT, link) is None
+    assert (world.asked, link.ended) == ([], 0)
+    link.answer()
+    assert world.look(asked + DOUBT + 0.1, link) is None
+    assert (world.asked, link.ended) == ([], 1)
 
 
 def test_a_lost_link_ends_the_doubt_and_so_does_a_new_connection() -> None:
@@ -123,7 +166,7 @@ def test_a_lost_link_ends_the_doubt_and_so_does_a_new_connection() -> None:
             link.alive = False
         else:
             world.lookout.connected(asked)
-        assert world.look(asked + PATIENCE, link) is None
+        assert world.look(asked + DOUBT, link) is None
         assert world.asked == []
 
 
@@ -151,3 +194,35 @@ def test_with_one_host_there_is_nowhere_to_go() -> None:
     for now in range(100):
         assert world.look(float(now), link) is None
     assert not link.asked
+
+
+def test_it_is_asked_on_another_channel_and_costs_no_message(
+    uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that was cut off leaves the question open, and the channel that it was asked on stands still."""
+    monkeypatch.setattr(failover, "QUIET", 0.05)
+    consumes: list[Channel] = []
+    ask = Channel.ask
+
+    def noted(by: Channel, request: Method, *replies: type[Method]) -> Reply:
+        if request.name == "Basic.Consume":
+            consumes.append(by)
+        return ask(by, request, *replies)
+
+    monkeypatch.setattr(Channel, "ask", noted)
+    declare_queue(channel, "q", kind="quorum")
+    place = parse(uri)
+    seen: list[bytes] = []
+    consumer = Consumer(replace(place, hosts=place.hosts * 2), ["q"])
+    consumer.handler(lambda message: seen.append(message.body))
+    bodies = [b"%d" % number for number in range(500)]
+    with running(consumer):
+        until(lambda: len(consumes) > 3)
+        for body in bodies:
+            publish(channel, "q", [body])
+        until(lambda: len(seen) >= len(bodies))
+        own, *questions = consumes  # a stop asks, too
+    assert sorted(seen) == sorted(bodies)
+    assert consumer.stats().reconnects == 0
+    assert own not in questions
+    assert len(set(questions)) < len(questions)

@@ -17,7 +17,7 @@ from leash import Consumer, Message, Queue
 from leash.amqp import Channel, Outgoing, Publisher
 from leash.amqp.topology import declare_queue, delete_queue
 from leash.flow import Dispatch, Flow
-from tests.consumer.kit import fill, running, until
+from tests.consumer.kit import TRANSIENT, fill, running, until
 
 
 class Spread:
@@ -156,13 +156,13 @@ def test_with_costs_of_1_to_100_the_spread_stays_below_two_rounds(
     for name, count in totals.items():
         declare_queue(channel, name)
         with Publisher(channel.connection) as publisher:
-            publisher.publish(Outgoing(b"x" * (1 + 37 * n % 100), "", name) for n in range(count))
+            publisher.publish(Outgoing(b"x" * (1 + 37 * n % 100), "", name, TRANSIENT) for n in range(count))
     spread = Spread(totals, quanta)
     queues = [Queue(name, quantum) for name, quantum in quanta.items()]
     consumer = Consumer(uri, queues, workers=workers, cost="bytes")
     consumer.handler(lambda _: None)
     with watched(spread), running(consumer):
-        until(lambda: spread.over, 60)
+        until(lambda: spread.over)
     assert spread.measured > 0.2 * sum(totals.values())
     assert spread.worst < 2
 
@@ -172,7 +172,7 @@ _TRICKLE = """
     from leash.amqp import Outgoing, Publisher, connect
     with connect(sys.argv[1]) as connection, Publisher(connection) as publisher:
         while True:
-            publisher.publish([Outgoing(b"t", "", f"p{i}") for i in range(1, 10)])
+            publisher.publish([Outgoing(b"t", "", f"p{i}", TRANSIENT) for i in range(1, 10)])
             time.sleep(0.05)
 """
 
@@ -202,11 +202,11 @@ def pace(channel: Channel, uri: str, queues: list[Queue], count: int) -> float:
             full += 1
 
     with running(consumer):
-        until(lambda: full, 60)
+        until(lambda: full)
         begin, before = time.monotonic(), handled
-        until(lambda: full >= 0.95 * count, 60)
+        until(lambda: full >= 0.95 * count)
         rate = (handled - before) / (time.monotonic() - begin)
-        until(lambda: full >= count - 10, 60)  # bodies of one digit look like a trickle
+        until(lambda: full >= count - 10)  # bodies of one digit look like a trickle
     return rate
 
 

@@ -65,7 +65,7 @@ def test_what_runs_during_a_cut_is_not_settled_on_the_new_channel(
             got.append((message.body, message.redelivered))
             if not begun.is_set():
                 begun.set()
-                go.wait(20)
+                go.wait(120)
                 answers.append(message.ack())
 
         with running(consumer):
@@ -113,7 +113,7 @@ def test_a_handler_that_nears_the_consumer_timeout_is_reported(
 
     @consumer.handler
     def work(message: Message) -> None:
-        until(lambda: consumer.stats().overdue == 1, 60)
+        until(lambda: consumer.stats().overdue == 1)
 
     with caplog.at_level(logging.WARNING, "leash.consumer"), running(consumer):
         until(lambda: consumer.stats().queues["q"].handled == 1)
@@ -178,10 +178,10 @@ def test_tries_in_place_are_counted_on_when_the_channel_is_lost(
 
         with running(consumer):
             for count in range(1, 4):
-                until(lambda n=count: len(tries) == n, 30, f"{tries}")  # type: ignore[misc]
+                until(lambda n=count: len(tries) == n, what=f"{tries}")  # type: ignore[misc]
                 until(lambda n=count: consumer.stats().queues["q"].counts.get("retried") == n)  # type: ignore[misc]
                 proxy.cut()
-            until(lambda: depth(channel, "leash.dead.q") == 1, 30, f"{tries}")
+            until(lambda: depth(channel, "leash.dead.q") == 1, what=f"{tries}")
             until(lambda: others == [b"1", b"2"])
     assert tries == [0, 1, 2, 3]
 

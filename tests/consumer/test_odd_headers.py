@@ -47,7 +47,7 @@ def test_a_message_with_odd_headers_is_retried_and_parked_with_all_of_them(
         raise ValueError("no such customer")
 
     with running(consumer):
-        until(lambda: depth(channel, "leash.dead.q") == 1, 60)
+        until(lambda: depth(channel, "leash.dead.q") == 1)
     assert seen == [(tries, "orders", "eu.new", 7) for tries in range(3)]
     parked = channel.get("leash.dead.q")
     assert parked is not None

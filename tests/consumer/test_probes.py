@@ -38,4 +38,4 @@ def test_a_queue_that_does_not_answer_is_asked_again_when_it_has(
             looking.at(["late"])
             return lanes["late"].depth == 3
 
-        until(answered, 60)
+        until(answered)

@@ -30,7 +30,7 @@ def test_an_auto_delete_queue_outlives_every_change_of_its_window(channel: Chann
     consumer = Consumer(uri, ["q"])
     consumer.handler(lambda message: seen.append(message.body))
     with running(consumer):
-        until(lambda: len(seen) == COUNT, 60, f"{len(seen)}")
+        until(lambda: len(seen) == COUNT, what=f"{len(seen)}")
         total = COUNT + _until_its_window_changes(consumer, channel, seen)
         consumer.pause("q")
         publish(channel, "q", _numbers(10))
@@ -47,7 +47,7 @@ def _until_its_window_changes(consumer: Consumer, channel: Channel, seen: list[b
             break
         count = len(seen)
         publish(channel, "q", _numbers(COUNT))
-        until(lambda at=count: len(seen) == at + COUNT, 60)  # type: ignore[misc]
+        until(lambda at=count: len(seen) == at + COUNT)  # type: ignore[misc]
     assert consumer.stats().queues["q"].window != 16
     return len(seen) - before
 
@@ -65,7 +65,7 @@ def test_windows_change_without_the_right_to_ask_what_a_queue_is(
     consumer = Consumer(replace(place, username=place.vhost, password="secret"), ["q"], retry=None)
     consumer.handler(lambda message: seen.append(message.body))
     with running(consumer):
-        until(lambda: len(seen) == COUNT, 60, f"{len(seen)}")
+        until(lambda: len(seen) == COUNT, what=f"{len(seen)}")
         _until_its_window_changes(consumer, channel, seen)
     assert seen[:COUNT] == _numbers(COUNT)
 

@@ -90,8 +90,7 @@ def test_what_is_exhausted_is_rejected_or_discarded_when_asked_for(
     with running(consumer):
         until(lambda: len(tries) == 2)
         until(lambda: consumer.stats().queues["q"].unsettled == 0)
-        time.sleep(0.1)
-        assert (depth(channel, "q"), depth(channel, "dlq")) == (0, dead)
+        until(lambda: (depth(channel, "q"), depth(channel, "dlq")) == (0, dead))
 
 
 def test_without_retry_a_message_is_tried_once(channel: Channel, uri: str) -> None:
@@ -163,7 +162,7 @@ def test_a_blocked_broker_holds_up_only_what_failed(channel: Channel, uri: str, 
 
     @consumer.handler
     def work(message: Message) -> None:
-        go.wait(20)
+        go.wait(120)
         tries[message.tries] += 1
         if message.body in (b"3", b"70") and not message.tries:
             raise ValueError("again")
@@ -173,12 +172,12 @@ def test_a_blocked_broker_holds_up_only_what_failed(channel: Channel, uri: str, 
         broker.ctl("set_vm_memory_high_watermark", "0.0000001")
         try:
             go.set()
-            until(lambda: len(done) >= 198, 60)
+            until(lambda: len(done) >= 198)
             assert consumer.stats().republishing == 2
             assert tries[1] == 0
         finally:
             broker.ctl("set_vm_memory_high_watermark", "0.4")
-        until(lambda: len(done) == 200, 60)
+        until(lambda: len(done) == 200)
     assert tries[1] == 2
     assert sorted(done) == sorted(str(number).encode() for number in range(200))
 
@@ -242,7 +241,7 @@ def test_a_user_who_may_not_publish_is_told_at_the_start(
         made.handler(lambda _: None)
         return made
 
-    with pytest.raises(ConfigError, match="write permission for the default exchange"):
+    with pytest.raises(ConfigError, match="may write to the default exchange"):
         consumer(retry=None).start()
     assert depth(channel, "q") == 1
     with running(consumer(retry=None, on_exhausted="discard")):  # he needs no copies
@@ -264,7 +263,7 @@ def test_an_ordered_queue_waits_at_what_this_user_may_not_park_and_says_so(
 
     @consumer.handler
     def work(message: Message) -> None:
-        go.wait(30)
+        go.wait(120)
         order.append(message.body)
         if message.body == b"1":
             raise ValueError("never")
@@ -272,7 +271,7 @@ def test_an_ordered_queue_waits_at_what_this_user_may_not_park_and_says_so(
     with running(consumer):
         may_write("^$")
         go.set()
-        waits = "an ordered queue with it, until this user may write"
+        waits = "an ordered queue with them, wait until this user may write"
         until(lambda: waits in str(consumer.stats().republish_trouble))
         assert waits in caplog.text
         assert consumer.stats().queues["q"].blocked

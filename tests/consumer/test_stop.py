@@ -18,9 +18,12 @@ import pytest
 from leash import Consumer, Message, Queue
 from leash.amqp import Channel
 from leash.amqp.rescue import limbo_queue
+from leash.amqp.settling import settled
+from leash.amqp.topology import state
 from leash.consumer import consumer as front
 from leash.consumer.reconnect import Connector
 from leash.consumer.session import Parts
+from tests.conftest import StalledLog
 from tests.consumer.kit import depth, fill, running, until
 
 
@@ -28,7 +31,7 @@ def test_stopping_finishes_what_runs_and_gives_back_the_rest(channel: Channel, u
     fill(channel, "q", 100)
     begun: list[bytes] = []
     done: list[bytes] = []
-    consumer = Consumer(uri, [Queue("q", window=50)], workers=3)
+    consumer = Consumer(uri, [Queue("q", window=50)], workers=3, drain=600)
 
     @consumer.handler
     def work(message: Message) -> None:
@@ -40,7 +43,7 @@ def test_stopping_finishes_what_runs_and_gives_back_the_rest(channel: Channel, u
     until(lambda: len(begun) == 3)
     begin = time.monotonic()
     assert consumer.stop()
-    assert time.monotonic() - begin < 25  # not for as long as it may drain
+    assert time.monotonic() - begin < 300  # not for as long as it may drain
     assert sorted(begun) == sorted(done)
     assert depth(channel, "q") == 100 - len(done)
     again: list[bool] = []
@@ -48,6 +51,39 @@ def test_stopping_finishes_what_runs_and_gives_back_the_rest(channel: Channel, u
     second.handler(lambda message: again.append(message.redelivered))
     with running(second):
         until(lambda: len(again) == 100 - len(done))
+
+
+def test_the_last_acks_are_applied_before_the_connection_ends(
+    channel: Channel, uri: str, monkeypatch: pytest.MonkeyPatch, stalled_log: StalledLog
+) -> None:
+    """What was not begun is given back before, message by message, and the broker has not got so far."""
+    fill(channel, "q", 100, kind="quorum")
+    consumer = Consumer(uri, [Queue("q", window=100)], workers=3, drain=600)
+    go = threading.Event()
+    begun: list[bytes] = []
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        begun.append(message.body)
+        assert go.wait(300)
+
+    consumer.start()
+    until(lambda: len(begun) == 3 and consumer.stats().queues["q"].unsettled == 100)
+    stalled_log.begin()
+    monkeypatch.setattr("leash.consumer.session._LAST_ACKS", 300.0)
+    monkeypatch.setattr("leash.consumer.session.settled", stalled_log.ends_with(settled))
+    stopping = threading.Thread(target=consumer.stop)
+    stopping.start()
+    until(lambda: consumer.stats().queues["q"].unsettled == 3)
+    go.set()
+    stopping.join()
+    stalled_log.end()
+    again: list[bytes] = []
+    second = Consumer(uri, ["q"])
+    second.handler(lambda message: again.append(message.body))
+    with running(second):
+        until(lambda: len(again) >= 97 and depth(channel, "q") == 0)
+    assert not set(again) & set(begun)
 
 
 def test_a_start_that_fails_leaves_nobody_behind(channel: Channel, uri: str) -> None:
@@ -68,7 +104,7 @@ def test_a_start_that_fails_leaves_nobody_behind(channel: Channel, uri: str) -> 
     consumer.handler(lambda _: None)
     with pytest.raises(RuntimeError, match="last moment"):
         consumer.start(Parts(connector=Failing))
-    until(lambda: not any(thread.name == "leash-republisher" for thread in threading.enumerate()), 5)
+    until(lambda: not any(thread.name == "leash-republisher" for thread in threading.enumerate()))
 
 
 def test_a_handler_that_hangs_is_left_behind_at_the_deadline(channel: Channel, uri: str) -> None:
@@ -80,13 +116,13 @@ def test_a_handler_that_hangs_is_left_behind_at_the_deadline(channel: Channel, u
     @consumer.handler
     def work(message: Message) -> None:
         begun.set()
-        hang.wait(60)
+        hang.wait(600)
 
     consumer.start()
-    begun.wait(60)
+    assert begun.wait(60)
     begin = time.monotonic()
     assert not consumer.stop()
-    assert time.monotonic() - begin < 50  # far below the handler's time
+    assert time.monotonic() - begin < 300  # far below the handler's time
     until(lambda: depth(channel, "q") == 3)
     hang.set()
 
@@ -169,7 +205,7 @@ def test_a_run_ends_when_another_thread_stops_it_and_all_get_the_same_answer(
     @consumer.handler
     def work(message: Message) -> None:
         begun.set()
-        hang.wait(60)
+        hang.wait(600)
 
     answers: list[bool] = []
 
@@ -182,7 +218,7 @@ def test_a_run_ends_when_another_thread_stops_it_and_all_get_the_same_answer(
         thread.start()
     begin = time.monotonic()
     consumer.run()
-    assert time.monotonic() - begin < 50
+    assert time.monotonic() - begin < 300  # far below the handler's time
     for thread in others:
         thread.join(60)
     assert answers == [False, False]
@@ -239,7 +275,7 @@ def test_a_signal_takes_no_lock(channel: Channel, uri: str, monkeypatch: pytest.
 _APP = """
     import sys, time
     from leash import Consumer, Queue
-    consumer = Consumer(sys.argv[1], [Queue("q", window=4)], workers=2, drain=20)
+    consumer = Consumer(sys.argv[1], [Queue("q", window=4)], workers=2, drain=600)
     @consumer.handler
     def work(message):
         print(message.body.decode(), flush=True)
@@ -267,7 +303,7 @@ def test_a_signal_drains_and_ends_the_run(channel: Channel, uri: str, tmp_path: 
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     assert out.splitlines()[-1] == "left"
     done = out.count("done")
@@ -277,14 +313,12 @@ def test_a_signal_drains_and_ends_the_run(channel: Channel, uri: str, tmp_path: 
 
 def test_a_second_signal_leaves_at_once(channel: Channel, uri: str, tmp_path: Path) -> None:
     fill(channel, "q", 10)
-    process = _app(tmp_path, uri, 15)
+    process = _app(tmp_path, uri, 600)
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    begin = time.monotonic()
+    until(lambda: state(channel, "q").consumers == 0)  # it has heard the first one
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert time.monotonic() - begin < 12  # far below the handler's time
+    process.communicate(timeout=300)  # far below the handler's time
     assert process.returncode == 1
     until(lambda: depth(channel, "q") == 10)

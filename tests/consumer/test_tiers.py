@@ -44,7 +44,7 @@ def handled(
                 seen[message.queue] += 1
 
         with running(consumer):
-            until(lambda: max(seen.values(), default=0) >= 0.8 * count, 120)
+            until(lambda: max(seen.values(), default=0) >= 0.8 * count)
             late = sum(lane.expired for lane in consumer.session.engine.flow.lanes.values())
     return Seen(seen["high"], seen["low"], late)
 
@@ -109,7 +109,7 @@ def test_a_backlogged_tier_does_not_slow_a_higher_one_down(
                 times.append(time.monotonic())
 
         with running(consumer):
-            until(lambda: len(times) == count, 120)
+            until(lambda: len(times) == count)
         return times[-1] - times[count // 4]
 
     alone, beside = [seconds(0)], [seconds(count)]

@@ -17,7 +17,7 @@ def dropped(broker: Broker) -> Iterator[Callable[[], int]]:
 
     def count() -> int:
         with urllib.request.urlopen(
-            f"http://127.0.0.1:{broker.port('prometheus')}/metrics", timeout=10
+            f"http://127.0.0.1:{broker.port('prometheus')}/metrics", timeout=60
         ) as page:
             text = page.read().decode()
         name = "rabbitmq_global_messages_dead_lettered_delivery_limit_total"

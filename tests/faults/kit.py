@@ -51,7 +51,7 @@ class Feed(threading.Thread):
     def end(self) -> None:
         self._ended.set()
         if self.is_alive():
-            self.join(30)
+            self.join(120)
 
 
 class Handled(NamedTuple):
@@ -131,4 +131,4 @@ def add_vhost(cluster: Cluster, name: str) -> None:
             return False
         return True
 
-    until(answered, 120)
+    until(answered)

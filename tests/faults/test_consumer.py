@@ -113,7 +113,7 @@ class World:
     def _end(self, sign: signal.Signals) -> None:
         app = self.apps.pop(self.random.randrange(len(self.apps)))
         app.send_signal(sign)
-        assert app.wait(30) in (0, -sign)  # it may not have got as far as to catch the signal
+        assert app.wait(120) in (0, -sign)  # it may not have got as far as to catch the signal
         self.launch()
 
     def kill_broker(self) -> None:
@@ -145,14 +145,14 @@ class World:
     def finish(self) -> None:
         """Publish no more, and wait until everything was handled and settled."""
         self._stop.set()
-        self._publishing.join(30)
-        until(self._all_seen, 90, "not every message was handled")
-        until(self._all_settled, 60, "something was not settled")
-        until(self._all_started, 30, "a consumer did not start")  # until then a signal just ends it
+        self._publishing.join(120)
+        until(self._all_seen, what="not every message was handled")
+        until(self._all_settled, what="something was not settled")
+        until(self._all_started, what="a consumer did not start")  # until then a signal just ends it
         for app in self.apps:
             app.send_signal(signal.SIGTERM)
         for app in self.apps:
-            assert app.wait(30) == 0, (
+            assert app.wait(120) == 0, (
                 f"{app.pid} left with {app.returncode}:\n{self.errors.read_text()[-3000:]}"
             )
 
@@ -213,13 +213,13 @@ def run(uri: str, broker: Broker, folder: Path, seed: int, faults: list[str]) ->
     with Proxy("127.0.0.1", broker.port("amqp")) as proxy:
         world = World(uri, broker, proxy, folder, seed)
         try:
-            until(lambda: len(world.lines()) > 50, 60)
+            until(lambda: len(world.lines()) > 50)
             for fault in faults:
                 action: Callable[[], None] = getattr(world, fault)
                 action()
                 time.sleep(world.random.uniform(0.2, 1.5))
                 before = len(world.lines())
-                until(lambda before=before: len(world.lines()) > before, 60, f"stands still after {fault}")  # type: ignore[misc]
+                until(lambda before=before: len(world.lines()) > before, what=f"stands still after {fault}")  # type: ignore[misc]
             world.finish()
             world.check()
         finally:

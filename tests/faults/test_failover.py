@@ -47,7 +47,7 @@ class Line:
                 yield
                 for feed in self.feeds:
                     feed.end()
-                until(self._all_handled, 60, "not everything was handled")
+                until(self._all_handled, what="not everything was handled")
             finally:
                 for feed in self.feeds:
                     feed.end()
@@ -62,7 +62,7 @@ class Line:
                 any(each.number >= first for each in self.handled[name]) for name, first in firsts.items()
             )
 
-        until(both, 60, f"stands still {when}")
+        until(both, what=f"stands still {when}")
 
     def node(self, cluster: Cluster) -> Broker:
         """The node that the consumer is connected to."""
@@ -116,7 +116,7 @@ def test_it_does_not_come_back_to_a_node_in_maintenance(cluster: Cluster, line: 
             line.goes_on("during the maintenance of its node")
             second = line.node(cluster)
             second.ctl("close_all_connections", "--global", "a test")
-            until(lambda: line.node(cluster) not in (first, second), 60)
+            until(lambda: line.node(cluster) not in (first, second))
             line.goes_on("at the third node")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -11,13 +12,18 @@ import pytest
 from leash import Consumer, Message
 from leash.amqp import Channel, Outgoing, Properties, Publisher, connect
 from leash.amqp.rescue import declare_limbo, limbo_queue
+from leash.amqp.settling import settled
 from leash.amqp.topology import declare_queue, state
 from leash.amqp.uri import parse
 from leash.broker import Broker
+from leash.consumer import limbo, upkeep
 from leash.consumer import parked as dead
 from leash.consumer.limbo import Limbo
+from leash.consumer.outbox import Outbox
 from leash.consumer.raw import Raw
 from leash.errors import NotFound, Rejected
+from leash.units import SECOND
+from tests.conftest import StalledLog
 from tests.consumer.kit import publish, until
 from tests.faults.queues import empty, fill, parked, until_it_comes
 
@@ -125,6 +131,56 @@ def test_a_channel_into_limbo_that_ended_before_anybody_watched_it(uri: str, cha
         until(lambda: seen == [b"it"])
 
 
+def test_a_message_that_is_never_done_holds_up_the_others_in_limbo_just_once(
+    uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not for as long again before each of them."""
+    monkeypatch.setattr(limbo, "ALONE", 10 * SECOND)
+    declare_queue(channel, "q", kind="quorum")
+    declare_limbo(channel.connection, "q")
+    others = [b"%d" % number for number in range(20)]
+    publish(channel, limbo_queue("q"), [b"for ever", *others])
+    began: list[bytes] = []
+    end = threading.Event()
+    consumer = Consumer(uri, ["q"], workers=2)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        began.append(message.body)
+        if message.body == b"for ever":
+            end.wait(120)
+
+    with consumer:
+        until(lambda: began == [b"for ever", *others])
+        end.set()
+
+
+def test_nobody_begins_with_what_was_rescued_before_its_original_is_acked(
+    uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should it take the process down, there would be two of it."""
+    declare_queue(channel, "q", kind="quorum")
+    publish(channel, "q", [b"it"])
+    for _ in range(11):
+        with channel.connection.channel() as taker:
+            until_it_comes(taker, "q")
+    began, early = threading.Event(), []
+    write = Outbox.write
+
+    def late(outbox: Outbox, data: bytes | None) -> None:
+        if data is not None and threading.current_thread().name == "leash-republisher":
+            early.append(began.wait(1))  # as if it lost the processor here
+        write(outbox, data)
+
+    monkeypatch.setattr(Outbox, "write", late)
+    monkeypatch.setattr(upkeep, "TICK", 60.0)  # nobody else sends the ack meanwhile
+    consumer = Consumer(uri, ["q"])
+    consumer.handler(lambda _: began.set())
+    with consumer:
+        until(began.is_set)
+    assert early == [False]
+
+
 def test_what_cannot_be_dead_lettered_out_of_limbo_is_parked_and_holds_up_nothing(
     uri: str, channel: Channel
 ) -> None:
@@ -178,6 +234,40 @@ def test_parked_messages_stay_however_often_they_are_looked_at(
                     dead.send_back(channel.connection, publishing, "q")
     until(lambda: _ready(channel, "leash.dead.q") == 4)
     assert dropped() == 0
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_was_sent_back_is_parked_no_more(
+    uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch, stalled_log: StalledLog, full: bool
+) -> None:
+    """Each message is got on its own, and acked on its own, too, as a quorum queue sees it."""
+    room = {"x-max-length": 60, "x-overflow": "reject-publish"} if full else {}
+    declare_queue(channel, "q", arguments=room)
+    declare_queue(channel, "leash.dead.q", kind="quorum")
+    bodies = [b"%d" % number for number in range(80)]
+    publish(channel, "leash.dead.q", bodies)
+    send = Publisher.publish
+
+    def then_stall(self: Publisher, messages: Iterable[Outgoing]) -> None:
+        stalled_log.end()
+        try:
+            send(self, messages)
+        finally:
+            stalled_log.begin()
+
+    monkeypatch.setattr(Publisher, "publish", then_stall)
+    monkeypatch.setattr(dead, "settled", stalled_log.ends_with(settled))
+    with connect(uri) as publishing:
+        if full:
+            with pytest.raises(Rejected, match="20 stay parked"):
+                dead.send_back(channel.connection, publishing, "q")
+        else:
+            assert dead.send_back(channel.connection, publishing, "q") == 80
+    stalled_log.end()
+    assert _ready(channel, "q") == (60 if full else 80)
+    left = 20 if full else 0
+    until(lambda: _ready(channel, "leash.dead.q") == left)
+    assert len(dead.look(channel.connection, "q", 100)) == left
 
 
 def _ready(channel: Channel, queue: str) -> int:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from leash.amqp import Outgoing, Properties, Publisher, connect, topology
+from tests.waiting import until
 
 APP = Path(__file__).parent / "app.py"
 
@@ -75,12 +76,9 @@ class Fleet:
     def starts(self) -> list[int]:
         return [at for at, what, _ in self.rows() if what == "begin"]
 
-    def wait_for(self, starts: int, seconds: float = 120.0) -> None:
-        """Until so many handlers were begun."""
-        deadline = time.monotonic() + seconds
-        while len(self.starts()) < starts:
-            assert time.monotonic() < deadline, f"{len(self.starts())} of {starts} starts in {seconds} s"
-            time.sleep(0.05)
+    def wait_for(self, starts: int) -> None:
+        """Wait until so many handlers have begun."""
+        until(lambda: len(self.starts()) >= starts, what=f"{starts} handlers begin")
 
 
 def excess(starts: list[int], rate: float, burst: int, lease: float) -> float:

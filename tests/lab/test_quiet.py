@@ -25,7 +25,7 @@ def test_a_machine_that_is_away_for_a_while_is_noticed() -> None:
             time.sleep(0.2)
             return sleeper.away(since, now := time.monotonic()) * (now - since) > 0.35
 
-        until(noticed, 60)
+        until(noticed)
 
 
 def test_the_sleeper_ends_with_its_block() -> None:

@@ -21,7 +21,7 @@ def die_at(step: str, uri: str, count: int) -> int | None:
     """Change the partitions to so many queues, up to that step; the process's exit status."""
     process = _processes.Process(target=_change, args=(uri, count, step))
     process.start()
-    process.join(30)
+    process.join(120)
     return process.exitcode
 
 

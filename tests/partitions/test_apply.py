@@ -150,7 +150,7 @@ def test_two_at_once_are_kept_apart(
 ) -> None:
     monkeypatch.setattr(layout_store, "PATIENCE", 0.3)
     with layout_store.alone(connection, "orders"):
-        with pytest.raises(TopologyError, match="being changed by somebody else"):
+        with pytest.raises(TopologyError, match="being changed by another process"):
             Partitions("orders", weights(2), slots=12).apply(uri)
 
 

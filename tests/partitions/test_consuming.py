@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,10 @@ from leash.consumer.partitioned import PartitionedSession
 from leash.errors import ConfigError, TopologyError
 from leash.partitions import Partitions, gates
 from tests.partitions.helpers import publish, random_keys, weights
+from tests.waiting import until
 
 SLOTS = 24
 KEYS = 100
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
 
 
 class Fleet:
@@ -66,7 +60,7 @@ class Fleet:
         for worker in self.workers:
             worker.send_signal(signal.SIGTERM)
         for worker in self.workers:
-            worker.wait(30)
+            worker.wait(120)
 
 
 @pytest.fixture
@@ -145,7 +139,7 @@ def test_two_processes_share_the_queues_and_one_takes_over_when_the_other_dies(
         by = [{layout.route(row[1]) for row in rows if row[4] == index} for index in (0, 1)]
         return len(by[0]) == len(by[1]) == 2
 
-    until(shared, 60)
+    until(shared)
     before = fleet.lines()
     first.kill()
     publish(uri, "orders", keys[:100])
@@ -163,7 +157,7 @@ def test_a_gate_holds_the_queue_until_its_source_is_done(uri: str, connection: C
     @consumer.handler
     def handle(message: Message) -> None:
         if message.body == b"slow":
-            go.wait(20)
+            go.wait(120)
         handled.append((message.queue, message.body.decode()))
 
     with Publisher(connection) as publisher:
@@ -258,7 +252,7 @@ def test_a_consumer_that_is_about_to_start_has_no_numbers_yet() -> None:
     [
         ({"queues": ["a"], "partitions": "orders"}, "queues or partitions, not both"),
         ({}, "at least one queue"),
-        ({"partitions": "orders", "rate": 5}, "not with partitions"),
+        ({"partitions": "orders", "rate": 5}, "no rate, guaranteed or cost with partitions"),
     ],
 )
 def test_what_a_partitioned_consumer_cannot_do_is_said_in_one_sentence(

@@ -124,7 +124,7 @@ SKIPPED_MEANWHILE = [
 ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     quanta=st.lists(st.integers(1, 6), min_size=4, max_size=4),
     steps=st.lists(STEP, min_size=20, max_size=120),

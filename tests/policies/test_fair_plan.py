@@ -142,7 +142,7 @@ TURN_LEFT_OPEN: list[tuple[Any, ...]] = [
 ]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(scenario())
 @example((dict.fromkeys(LANES, 1), {}, TURN_LEFT_OPEN))
 def test_a_plan_is_what_repeated_picks_would_give(

@@ -57,7 +57,7 @@ def test_removing_the_last_of_ten_moves_only_its_own_keys() -> None:
     assert sum(move.share for move in moves) == TEN.shares()["q009"] == pytest.approx(0.1, abs=0.001)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.integers(1, 3000), st.integers(1, 3))
 @example(10, 1)
 def test_growing_moves_keys_to_the_new_buckets_only(n: int, more: int) -> None:

@@ -96,7 +96,7 @@ def read(channel: Channel, queues: Iterable[str], count: int) -> dict[int, str]:
     tags = {channel.consume(queue, no_ack=True): queue for queue in queues}
     landed: dict[int, str] = {}
     while len(landed) < count:
-        batch = channel.deliveries(timeout=10)
+        batch = channel.deliveries(timeout=60)
         assert batch is not None, f"{count - len(landed)} messages are in no queue"
         landed.update(dict.fromkeys(map(int, batch.bodies), tags[batch.consumer_tag]))
     for tag in tags:

@@ -46,7 +46,7 @@ def test_starved_workers_get_what_the_model_asks_for() -> None:
     window = Window(13, round_trip=100 * MS)
     changes = feed(window, [0] * 101, starved=1)
     assert changes == [
-        (26, "workers found nothing at 100 of 101 dequeues in the last 400 ms; window 13 -> 26")
+        (26, "workers found no message at 100 of 101 dequeues in the last 400 ms; window 13 -> 26")
     ]
 
 

@@ -16,6 +16,7 @@ from leash.spark.columns import source_schema
 from leash.spark.offsets import Plan
 from leash.spark.settings import source_settings
 from leash.spark.source import QueueStreamReader, SplitPartition
+from tests.waiting import until
 
 Row = dict[str, Any]
 
@@ -97,11 +98,13 @@ class Query:
 def wait_plan(query: Query, seconds: float = 0.3) -> bool:
     """The reader probes the broker only now and then."""
     deadline = time.monotonic() + seconds
-    while not query.plan():
-        if time.monotonic() > deadline:
+    while True:
+        last = time.monotonic() > deadline  # its probe is due, whatever happened in between
+        if query.plan():
+            return True
+        if last:
             return False
         time.sleep(0.02)
-    return True
 
 
 def declare(uri: str, *names: str, kind: str = "classic", **arguments: object) -> None:
@@ -131,15 +134,15 @@ def publish(
 
 
 def ready(uri: str, queue: str = "q", expect: int | None = None) -> int:
-    """The ready count; waits a moment for it to become what is expected."""
+    """The ready count; waits for it to become what is expected."""
+    deadline = time.monotonic() + 60
     with connect(uri) as link:
-        for _ in range(100):
+        while True:
             with link.channel() as channel:
                 found = topology.state(channel, queue).ready
-            if expect is None or found == expect:
-                break
-            time.sleep(0.05)
-    return found
+            if expect is None or found == expect or time.monotonic() > deadline:
+                return found
+            time.sleep(0.02)
 
 
 def values(rows: Iterable[Row]) -> list[bytes]:
@@ -150,11 +153,8 @@ def unflagged(rows: Iterable[Row]) -> list[bytes]:
     return [row["value"] for row in rows if not row["redelivered"]]
 
 
-def until(path: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def until_there(path: Path) -> None:
+    until(path.exists)
 
 
 def delete(uri: str, queue: str) -> None:

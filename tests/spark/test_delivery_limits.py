@@ -268,7 +268,7 @@ def test_limbo_may_hold_more_than_one_window_does(
             channel.consume(limbo_queue("q"))
             came = 0
             while came < 100:
-                lot = channel.deliveries(10)
+                lot = channel.deliveries(60)
                 assert lot is not None
                 came += len(lot)
     assert ready(uri, limbo_queue("q"), expect=100) == 100

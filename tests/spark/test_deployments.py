@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -13,6 +12,8 @@ from pathlib import Path
 from subprocess import Popen
 
 import pytest
+
+from tests.waiting import until
 
 from . import app
 from .harness import declare, options, publish, ready
@@ -55,13 +56,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def until(true: Callable[[], bool], seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def listens(port: int) -> bool:

@@ -37,7 +37,7 @@ def test_a_driver_killed_and_restarted_on_a_cluster_with_other_options_loses_and
     given = options(uri, tmp_path / "staging", maxRecordsPerTrigger=100, maxRecordsPerPartition=30)
     program = app.start(given, tmp_path)
     programs.append(program)
-    until(lambda: _offsets(tmp_path) >= 4, 300)
+    until(lambda: _offsets(tmp_path) >= 4)
     app.kill(program)
     given |= {"maxRecordsPerTrigger": "100000", "maxRecordsPerPartition": "1000"}
     last = app.start(given, tmp_path, available_now=True, master="local-cluster[2,1,1024]")

@@ -35,7 +35,7 @@ def test_a_driver_leaves_a_node_that_is_cut_off(cluster: Cluster, cluster_uri: s
     elsewhere = replace(place, hosts=place.hosts[1:]).reveal()
     with cluster.split(cluster.nodes[0]):
         second = publish(elsewhere, 5, first=5)
-        until(query.plan, 120, "its node tells an old depth, and it stays there")
+        until(query.plan, what="its node tells an old depth, and it stays there")
         assert values(query.read()) == second
     query.reader.stop()
 

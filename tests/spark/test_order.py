@@ -109,7 +109,7 @@ def test_a_queue_that_another_consumer_holds_is_not_taken_for_drained(
     monkeypatch.setattr("leash.spark.task.ordered.DEADLINE", 1.0)
     with connect(uri) as link, link.channel() as channel:
         channel.consume("q")
-        assert channel.deliveries(10) is not None
+        assert channel.deliveries(60) is not None
         with pytest.raises(QueueHeld, match="'q' was in use"):
             query.read()
     rows = query.read()

@@ -142,7 +142,7 @@ def test_a_marker_that_an_alarm_keeps_from_being_passed_leaves_nobody_behind_and
         rows = query.read()
         assert numbers(rows) == [1, 2]
         with connect(uri) as connection, connection.channel() as channel:
-            until(lambda: topology.state(channel, "old").consumers == 0, 60)
+            until(lambda: topology.state(channel, "old").consumers == 0)
             assert layout_store.recall(connection, "orders").passed == {}
     finally:
         broker.ctl("set_vm_memory_high_watermark", "0.4")
@@ -172,7 +172,7 @@ def test_through_two_resizes_and_two_kills_every_key_stays_in_order(uri: str, tm
 
     def resize() -> None:
         for after, partitions in ((4000, four), (12_000, three)):
-            until(lambda after=after: sent[0] >= after, 60)  # type: ignore[misc]
+            until(lambda after=after: sent[0] >= after)  # type: ignore[misc]
             partitions.apply(uri, settle=0.5)
 
     def all_there() -> bool:
@@ -184,18 +184,18 @@ def test_through_two_resizes_and_two_kills_every_key_stays_in_order(uri: str, tm
     threads = [threading.Thread(target=source), threading.Thread(target=resize)]
     out = tmp_path / "out"
     try:
-        until(lambda: (out / "_spark_metadata").is_dir(), 60)
+        until(lambda: (out / "_spark_metadata").is_dir())
         for thread in threads:
             thread.start()
-        until(lambda: sent[0] > 4100, 60)
-        until(lambda: bool(python_workers(program.pid)), 60)
+        until(lambda: sent[0] > 4100)
+        until(lambda: bool(python_workers(program.pid)))
         os.kill(python_workers(program.pid)[0], signal.SIGKILL)
-        until(lambda: sent[0] > 12_100, 60)
+        until(lambda: sent[0] > 12_100)
         app.kill(program)
         program = app.start(told, tmp_path)
         for thread in threads:
             thread.join()
-        until(all_there, 120)
+        until(all_there)
     finally:
         if program.poll() is None:
             app.kill(program)

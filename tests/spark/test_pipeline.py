@@ -132,5 +132,5 @@ def test_the_progress_table_has_a_line_per_queue() -> None:
     console.file.close()
     text = console.export_text()
     assert "waiting for the first batch" in text
-    assert "batch 3, 9 rows, 5 a second" in text
+    assert "batch 3, 9 rows, 5 per second" in text
     assert "100.0%" in text

@@ -18,7 +18,7 @@ from .harness import (
     delete,
     options,
     publish,
-    until,
+    until_there,
     values,
     wait_plan,
 )
@@ -55,7 +55,7 @@ def test_a_queue_deleted_while_it_is_read_keeps_what_was_taken(uri: str, staging
     assert query.plan()
     flag = staging.parent / "go"
     task = victim.start(query.given, query.partitions()[0], "before-seal wait", flag)
-    until(flag.with_name("go.there"))
+    until_there(flag.with_name("go.there"))
     delete(uri, "q")
     flag.touch()
     task.wait(60)

@@ -13,8 +13,8 @@ from leash.amqp import connect
 from leash.errors import ConfigError, TopologyError
 from leash.partitions import Partitions
 from leash.spark import sink
-from leash.spark.messages import check_schema
 from leash.spark.settings import SinkSettings, sink_settings
+from leash.spark.sink_rows import check_schema
 from tests.partitions.helpers import drain, random_keys, weights
 
 from .harness import declare, ready

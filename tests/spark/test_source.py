@@ -209,14 +209,13 @@ def test_an_idle_query_asks_the_broker_only_now_and_then(
         return real(channel, name)
 
     monkeypatch.setattr(topology, "state", state)
-    deadline = time.monotonic() + 0.6
-    calls = 0
-    while time.monotonic() < deadline:
-        assert not query.plan()
-        calls += 1
-        time.sleep(0.005)
-    assert len(asked) <= 9
-    assert calls > 2 * len(asked)
+    for every, most in ((3600.0, 1), (0.0, 50)):
+        monkeypatch.setattr("leash.spark.driver.driver._PROBE_EVERY", every)
+        asked.clear()
+        for _ in range(50):
+            assert not query.plan()
+        assert len(asked) <= most
+    assert asked
 
 
 def test_drained_queues_do_not_hold_a_batch_up_beyond_the_poll_timeout(uri: str, staging: Path) -> None:
@@ -228,4 +227,4 @@ def test_drained_queues_do_not_hold_a_batch_up_beyond_the_poll_timeout(uri: str,
         topology.purge_queue(channel, "q")
     started = time.monotonic()
     assert query.read() == []
-    assert 0.2 <= time.monotonic() - started < 30  # not until a deadline
+    assert 0.2 <= time.monotonic() - started < 100  # not until the deadline

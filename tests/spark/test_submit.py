@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LONG
+
 from .harness import declare, options, publish
 from .output import committed_rows
 
@@ -34,7 +36,7 @@ def test_the_source_is_found_by_its_name_alone(uri: str, tmp_path: Path, tool: s
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with program.open() as typed:
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, stdin=typed, capture_output=True, text=True, timeout=120
+            command, cwd=tmp_path, env=environment, stdin=typed, capture_output=True, text=True, timeout=LONG
         )
     assert done.returncode == 0, done.stderr[-2000:]
     everything, _ = committed_rows(tmp_path / "out")

@@ -19,7 +19,7 @@ from .harness import (
     publish,
     ready,
     unflagged,
-    until,
+    until_there,
     values,
     wait_plan,
 )
@@ -136,7 +136,7 @@ def test_of_two_attempts_at_once_one_seals_and_the_other_gives_back(
     assert query.plan()
     flag = staging.parent / "go"
     slow = victim.start(query.given, query.partitions()[0], "before-seal wait", flag)
-    until(flag.with_name("go.there"))
+    until_there(flag.with_name("go.there"))
     rows = query.read()
     flag.touch()
     slow.wait(60)
@@ -153,7 +153,7 @@ def test_a_zombie_that_seals_after_its_batch_is_over_takes_nothing(uri: str, sta
     assert query.plan()
     flag = staging.parent / "go"
     zombie = victim.start(query.given, query.partitions()[0], "before-seal wait", flag)
-    until(flag.with_name("go.there"))
+    until_there(flag.with_name("go.there"))
     rows = query.read()
     for _ in range(2):  # the zombie's batch is committed and its folder deleted
         assert wait_plan(query)
@@ -177,7 +177,7 @@ def test_a_zombie_whose_seal_others_have_read_repeats_nothing_with_deduplication
     assert query.plan()
     flag = staging.parent / "go"
     zombie = victim.start(query.given, query.partitions()[0], "after-seal wait", flag)
-    until(flag.with_name("go.there"))
+    until_there(flag.with_name("go.there"))
     rows = query.read()  # what the zombie has sealed, and not acked
     for _ in range(batches):
         assert wait_plan(query, 10)

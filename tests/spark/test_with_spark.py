@@ -281,7 +281,7 @@ def test_what_cannot_be_published_is_refused(
 
 def test_overwriting_a_queue_is_refused(spark: SparkSession, uri: str) -> None:
     frame = spark.createDataFrame([("x",)], "value string")
-    with pytest.raises(Exception, match="can only be appended to"):
+    with pytest.raises(Exception, match="can only be appended"):
         frame.write.format("rabbitmq").option("url", uri).option("routingKey", "q").mode("overwrite").save()
 
 

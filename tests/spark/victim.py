@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import LONG
+
 ROOT = Path(__file__).parents[2]
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -44,17 +46,17 @@ def end_all() -> None:
 
 
 def die(given: dict[str, str], partition: object, point: str) -> None:
-    assert start(given, partition, f"{point} die", _UNUSED).wait(60) == -signal.SIGKILL
+    assert start(given, partition, f"{point} die", _UNUSED).wait(LONG) == -signal.SIGKILL
 
 
 def die_often(given: dict[str, str], partition: object, point: str, times: int) -> None:
     """One attempt after the other. A process that has loaded everything forks each of them."""
-    assert start(given, partition, f"{point} die", _UNUSED, times).wait(10 * times) == 0
+    assert start(given, partition, f"{point} die", _UNUSED, times).wait(LONG) == 0
 
 
 def crowd(given: dict[str, str], partition: object, times: int, seed: int) -> None:
     """Attempts that overlap, each killed at any moment, or left alone to finish."""
-    assert start(given, partition, f"{seed} crowd", _UNUSED, times).wait(10 * times) == 0
+    assert start(given, partition, f"{seed} crowd", _UNUSED, times).wait(LONG) == 0
 
 
 def _crowd(times: int, seed: str, *told: Any) -> None:

@@ -1,4 +1,4 @@
-"""The only code that touches a socket: one AMQP 0-9-1 client, fast for deliveries and publishes."""
+"""An AMQP 0-9-1 client, fast for deliveries and publishes: the only code that touches a socket."""
 
 from leash.amqp.channel import Channel
 from leash.amqp.connection import Connection, connect

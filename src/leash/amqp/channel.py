@@ -1,6 +1,6 @@
 """A channel: requests and replies, consumers, settling.
 
-Replies are matched by method, not by order: after `cancel, qos, consume` in one go, qos-ok comes first.
+Replies are matched by method, not by order: after `cancel, qos, consume` sent together, qos-ok comes first.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leash.amqp")
 
-REPLY_TIMEOUT = 60.0  # heartbeats end a dead connection long before; this ends a broker that forgot us
-_SILENCE = 1024  # bytes: fewer in such a time are heartbeats, and no messages that an answer waits behind
+REPLY_TIMEOUT = 60.0  # seconds; heartbeats end a dead connection earlier, this is for a hung broker
+_SILENCE = 1024  # bytes: less than this in that time is only heartbeats, with no messages ahead of the answer
 
 _tags = itertools.count(1)
 _Consume, _Get = wire.unchecked(commands.Basic.Consume), wire.unchecked(commands.Basic.Get)
@@ -48,28 +48,28 @@ class Reply:
     """A reply that is on its way."""
 
     def __init__(self, channel: Channel, request: str, answer: queue.SimpleQueue[Any]) -> None:
-        self._channel = channel
+        self.channel = channel
         self._request = request
         self._answer = answer
         self._got: Any = None
 
     def here(self, timeout: float = 0.0) -> bool:
-        """Whether it has come, after that time at the latest. If not, it may come later."""
+        """True if it has arrived, waiting up to `timeout`. If not, it may arrive later."""
         if self._got is None:
             with contextlib.suppress(queue.Empty):
                 self._got = self._answer.get(timeout=timeout) if timeout > 0 else self._answer.get_nowait()
         return self._got is not None
 
     def __call__(self, timeout: float, patient: bool = False) -> Any:
-        """Wait for it, and if `patient`, for longer while other things come. Raises what it says, or
-        ReplyTimeout, and then the channel is of no use any more.
+        """Wait for it; if `patient`, for longer while other data arrives. Raises the error that it carries,
+        or ReplyTimeout, after which the channel is unusable.
         """
         while not self.here():
-            connection = self._channel.connection
+            connection = self.channel.connection
             heard = connection.received
             if not self.here(timeout) and (not patient or connection.received - heard <= _SILENCE):
                 error = ReplyTimeout(f"{connection.where}: no answer to {self._request} in {timeout:g} s")
-                self._channel.lost(error)  # a late answer would be taken for that to the next request
+                self.channel.lost(error)  # a late answer would be taken for the next request's
                 raise error
         if isinstance(self._got, AmqpError):
             raise _again(self._got) from self._got
@@ -86,11 +86,11 @@ class Channel:
         self.on_confirm: Callable[[wire.Confirm], None] | None = None
         self.on_return: Callable[[wire.ContentEvent], None] | None = None
         self.on_lost: Callable[[AmqpError], None] | None = None
-        """Called once, in the reader's thread, when the channel ends without having been asked to."""
-        self._lock = threading.Lock()  # held for moments only: the reader takes it
+        """Called once, in the reader's thread, when the channel ends and we did not close it."""
+        self._lock = threading.Lock()  # held only briefly: the reader takes it
         self._calling = (
             threading.Lock()
-        )  # held while a request goes out, so that waiters stand in the order of requests
+        )  # held while a request is sent, so that waiters are in the order of requests
         self._waiting: list[tuple[tuple[type[Method], ...], queue.SimpleQueue[Any]]] = []
         self._consumers: dict[str, _Consumer] = {}
         self._arrived: queue.SimpleQueue[wire.Deliveries | None] = queue.SimpleQueue()
@@ -108,15 +108,17 @@ class Channel:
 
     @property
     def closed(self) -> bool:
-        """Whether it can no longer be used."""
+        """True if it can no longer be used."""
         return self.error is not None
 
-    def open(self) -> None:
-        """Done by `Connection.channel`."""
-        self.call(commands.Channel.Open(), commands.Channel.OpenOk)
+    def open(self, wait: bool = True) -> None:
+        """Open it; called by `Connection.channel`."""
+        answer = self.ask(commands.Channel.Open(), commands.Channel.OpenOk)
+        if wait:
+            answer(REPLY_TIMEOUT)
 
     def close(self) -> None:
-        """Close; what is unsettled goes back to its place in the queue. Does nothing a second time."""
+        """Close; unsettled messages return to their places in the queue. A second call does nothing."""
         if self.closed:
             return
         # A broker under an alarm reads nothing from a connection that published, so it cannot answer.
@@ -125,7 +127,7 @@ class Channel:
             answer = self.ask(commands.Channel.Close(200, "bye", 0, 0), commands.Channel.CloseOk)
             answer(REPLY_TIMEOUT if awake else 1.0, patient=awake)
         except (ConnectionLost, ReplyTimeout):
-            return  # its number stays taken: whether the broker closed it is unknown
+            return  # its number stays in use: the broker may not have closed it
         except ChannelError:
             pass
         self._end(ChannelError(200, "the channel is closed"))
@@ -134,7 +136,7 @@ class Channel:
     # --- consuming ---
 
     def qos(self, prefetch: int) -> None:
-        """How many unacked messages each consumer started from now on may hold; 0 is no limit."""
+        """Set how many unacked messages each consumer started from now on may hold; 0 is no limit."""
         if not 0 <= prefetch <= 65535:
             raise ConfigError("prefetch", prefetch, "a whole number from 0 (no limit) to 65535")
         self.call(commands.Basic.Qos(0, prefetch, False), commands.Basic.QosOk)
@@ -170,18 +172,18 @@ class Channel:
         deliver: Callable[[wire.Deliveries], None] | None,
         on_cancel: Callable[[str], None] | None = None,
     ) -> str:
-        """Be ready for a consumer's messages before it is started: they may come at once."""
+        """Prepare for a consumer's messages before it is started: they may arrive at once."""
         tag = tag or f"leash-{self.number}-{next(_tags)}"
         self._consumers[tag] = _Consumer(deliver or self._arrived.put, on_cancel)
         return tag
 
     def cancel(self, tag: str) -> None:
-        """End a consumer. When this returns, everything that the broker sent it has been handed over."""
+        """End a consumer. When this returns, everything that the broker sent to it has arrived."""
         self.call(commands.Basic.Cancel(tag, False), commands.Basic.CancelOk)
         self._consumers.pop(tag, None)
 
     def deliveries(self, timeout: float | None = None) -> wire.Deliveries | None:
-        """The next batch for consumers without a `deliver`; None if nothing came in time."""
+        """The next batch for consumers without a `deliver`; None if nothing arrived in time."""
         try:
             batch = self._arrived.get(timeout=timeout)
         except queue.Empty:
@@ -191,19 +193,19 @@ class Channel:
         return batch
 
     def ack(self, tag: int, multiple: bool = False) -> None:
-        """Settle: done."""
+        """Settle a message, or with `multiple` all up to it, as done."""
         self.write(wire.ack(self.number, tag, multiple))
 
     def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> None:
-        """Settle: give back, or with `requeue=False` dead-letter or drop."""
+        """Return a message to the queue, or with `requeue=False` dead-letter or drop it."""
         self.write(wire.nack(self.number, tag, multiple, requeue))
 
     def reject(self, tag: int, requeue: bool = True) -> None:
-        """Settle: failed; counts towards a quorum queue's delivery limit."""
+        """Settle a message as failed; counts towards a quorum queue's delivery limit."""
         self.write(wire.reject(self.number, tag, requeue))
 
     def get(self, queue: str) -> wire.ContentEvent | None:
-        """Fetch one message, or None. Slow, by AMQP's design: for tools, not for consuming."""
+        """Fetch one message, or None. Slow by AMQP's design: for tools, not for consuming."""
         reply = self.call(_Get(0, queue, False), commands.Basic.GetOk, commands.Basic.GetEmpty)
         return reply if isinstance(reply, wire.ContentEvent) else None
 
@@ -215,14 +217,14 @@ class Channel:
         self.connection.write(data, deadline)
 
     def call(self, request: Method, *replies: type[Method], timeout: float = REPLY_TIMEOUT) -> Any:
-        """Send a method and wait for one of its replies: so long, or longer while other things come."""
+        """Send a method and wait for one of its replies; for longer than `timeout` while data arrives."""
         return self.ask(request, *replies)(timeout, patient=True)
 
     def mark(self) -> Callable[[], bool]:
-        """Ask for a round trip; what this returns says whether the answer is here.
+        """Ask for a round trip; the returned function says whether the answer has arrived.
 
-        If so, everything that the broker had sent on this channel before has been handed over. The prefetch
-        count of consumers to come is 1 afterwards.
+        If so, everything that the broker sent on this channel before has been delivered here. Later consumers
+        have a prefetch count of 1.
         """
         reply = self.ask(commands.Basic.Qos(0, 1, False), commands.Basic.QosOk)
         heard, since = self.connection.received, time.monotonic()
@@ -239,9 +241,9 @@ class Channel:
         return here
 
     def ask(self, request: Method, *replies: type[Method]) -> Reply:
-        """Send a method; call what this returns to wait for its reply. So several can be on their way."""
+        """Send a method; call the result to wait for its reply. Several can be in flight."""
         if self.connection.in_reader:
-            raise RuntimeError(f"{request.name} would wait for the thread that calls it")
+            raise RuntimeError(f"{request.name} would make the reader's thread wait for itself")
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
         waiting = (replies, answer)
         data = wire.method(self.number, request)
@@ -268,7 +270,7 @@ class Channel:
     # --- the reader's thread ---
 
     def on_event(self, event: wire.Event) -> None:
-        """Something came for this channel."""
+        """Handle an event for this channel."""
         if isinstance(event, wire.Deliveries):
             consumer = self._consumers.get(event.consumer_tag)
             if consumer is not None:
@@ -299,13 +301,13 @@ class Channel:
                         self._waiting.remove(waiting)
                         break
                 else:
-                    if isinstance(method, commands.Basic.CancelOk):  # all that was sent to it is here
+                    if isinstance(method, commands.Basic.CancelOk):  # everything sent to it has arrived
                         self._consumers.pop(method.consumer_tag or "", None)
                     return
             waiting[1].put(method if isinstance(event, wire.MethodEvent) else event)
 
     def lost(self, error: AmqpError, asked: bool = False) -> None:
-        """The channel or its connection ended; `asked`: because we closed it."""
+        """The channel or its connection ended; `asked`: we closed it."""
         if self._end(error) and self.on_lost is not None and not asked:
             self.on_lost(error)
 
@@ -322,7 +324,7 @@ class Channel:
 
 
 def _again(error: AmqpError) -> AmqpError:
-    """The same error, fresh for one more raise: several threads may hear of one loss."""
+    """A copy of an error to raise: several threads may report one loss."""
     if isinstance(error, ChannelError | ReplyTimeout):
         return copy.copy(error)
     return ConnectionLost(str(error))

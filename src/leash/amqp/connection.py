@@ -1,7 +1,7 @@
-"""A connection: getting one, its reader thread, heartbeats, and the channels on it.
+"""A connection: opening one, its reader thread, heartbeats, and the channels on it.
 
-The law: one thread of our own reads, always. So heartbeats are answered and deliveries taken in while the
-user's code sleeps or computes. (A C call that keeps the interpreter's lock stops every thread, this one too.)
+The law: a thread of our own always reads. So heartbeats are answered and deliveries received while the
+user's code sleeps or computes. (A C call that holds the interpreter's lock stops every thread, this one too.)
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from leash.errors import AmqpError, AuthenticationError, ConnectError, Connectio
 
 log = logging.getLogger("leash.amqp")
 
-# RabbitMQ flushes a stream of messages in small pieces. A rest after each lets the next read take more at
-# once, which costs both sides less: half the CPU here. It is as long as a fast broker takes to send what came
-# just now, so a trickle is not delayed at all, and a stream by 2 ms at most.
+# RabbitMQ flushes a stream of messages in small pieces. A pause after each lets the next read take more at
+# once, which costs both sides less: half the CPU here. It is as long as a fast broker takes to send the last
+# piece, so a trickle is not delayed at all, and a stream by 2 ms at most.
 _SEVERAL = 3
 _REST_EACH, _REST_LEAST, _REST_MOST = 0.00002, 0.0002, 0.002
 
@@ -41,11 +41,11 @@ def connect(
     timeout: float | None = None,
     avoid: str = "",
 ) -> Connection:
-    """Connect to the first host that lets us in. `name` shows in the management UI.
+    """Connect to the first host that accepts us. `name` is shown in the management UI.
 
     Each host has `timeout` seconds, from the first packet to the open virtual host. One that is down,
-    drained, full or not ready is passed over; refused credentials or a missing virtual host end the search,
-    because every node of a cluster would say the same. `avoid` is the `where` of a connection that was lost:
+    drained, full or not ready is skipped; refused credentials or a missing virtual host end the search,
+    because every node of a cluster would answer the same. `avoid` is the `where` of a lost connection:
     that host is tried last.
     """
     place = parse(uri)
@@ -87,15 +87,15 @@ class Connection:
         self.uri = uri
         self.where = where
         self.blocked: str | None = None
-        """Why the broker takes no messages at the moment, in its own words."""
+        """Why the broker takes no messages now, in its own words."""
         self.error: AmqpError | None = None
         self.changed = threading.Condition()
         """Notified when `blocked` or `error` changes."""
         self.received = 0
-        """How many bytes have come: whoever waits for an answer behind large messages sees that they come."""
+        """Bytes received: a thread that waits for an answer behind large messages sees that data arrives."""
         self._transport = transport
         self._lock = threading.Lock()
-        self._channels: dict[int, Channel] = {}  # from before open is sent until after close-ok has come
+        self._channels: dict[int, Channel] = {}  # from before open is sent until close-ok has arrived
         self._decoder = wire.Decoder(channels=self._channels)
         self._free: list[int] = []
         self._closing = False
@@ -122,7 +122,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """No more traffic: closed here, by the broker or by the network."""
+        """True if it is closed: here, by the broker or by the network."""
         return self.error is not None
 
     @property
@@ -133,19 +133,19 @@ class Connection:
         ]
         return tuple(map(int, digits))
 
-    def channel(self) -> Channel:
-        """Open a channel."""
+    def channel(self, wait: bool = True) -> Channel:
+        """Open a channel. It may be used at once, whether or not one waits for the broker's word."""
         with self._lock:
             self.check_open()
             number = heappop(self._free) if self._free else len(self._channels) + 1
             if number > self._channel_max:
                 raise AmqpError(f"all {self._channel_max} channels of this connection are in use")
             channel = self._channels[number] = Channel(self, number)
-        channel.open()
+        channel.open(wait)
         return channel
 
     def close(self, timeout: float = 5.0) -> None:
-        """Close in good order; a second call, or one after a loss, does nothing."""
+        """Close cleanly; a second call, or one after a loss, does nothing."""
         with self._lock:
             if self._closing or self.closed:
                 self._closing = True
@@ -162,11 +162,16 @@ class Connection:
             self._transport.shutdown()
 
     def abort(self) -> None:
-        """Leave without a word, as a crash would."""
+        """Drop the connection without closing it, as a crash would."""
         self._transport.shutdown()
 
+    def disown(self) -> None:
+        """In a process that was forked: let go of the socket, which is the other process's to use and end."""
+        self.error = ConnectionLost(f"{self.where}: this connection belongs to another process")
+        self._transport.disown()
+
     def write(self, data: bytes, deadline: float | None = None) -> None:
-        """Hand bytes to the socket. TimeoutError after the deadline, and the connection ends with it."""
+        """Write bytes to the socket. TimeoutError after the deadline, which ends the connection."""
         self.check_open()
         try:
             self._transport.write(data, deadline)
@@ -179,13 +184,13 @@ class Connection:
 
     @property
     def in_reader(self) -> bool:
-        """Whether this is the reader's thread, which must never wait for a reply."""
+        """True if this is the reader's thread, which must never wait for a reply."""
         return threading.current_thread() is self._reader
 
     def release(self, channel: Channel) -> None:
-        """A channel's number may be used again."""
+        """Let a channel's number be used again."""
         with self._lock:
-            if self._channels.get(channel.number) is channel:  # not yet another with its number
+            if self._channels.get(channel.number) is channel:  # not a newer one with its number
                 del self._channels[channel.number]
                 heappush(self._free, channel.number)
 
@@ -198,7 +203,7 @@ class Connection:
     def answer(self, data: bytes, closed: Channel | None = None) -> None:
         """Send a reply from the reader's thread, which must not wait: now, or when the socket takes it.
 
-        Only once it is out may a `closed` channel's number be used again: the broker would take the new
+        The number of a `closed` channel may be used again only after that: the broker would take the new
         channel for the old one.
         """
         self._owed.append((data, closed))
@@ -234,7 +239,7 @@ class Connection:
     def _read_until_closed(self) -> None:
         transport, decoder = self._transport, self._decoder
         beat = self.heartbeat / 2
-        patience = self.heartbeat * 1.5  # the broker sends every half interval: two were missed, and a margin
+        patience = self.heartbeat * 1.5  # the broker sends every half interval: two missed, and a margin
         last_heard = time.monotonic()
         while True:
             data = transport.read(0.01 if self._owed else beat / 2 if beat else 60.0)

@@ -3,7 +3,7 @@
 The law: the events depend on the bytes alone, never on how they were split. A delivery is three frames
 (method, header, body), and when all three lie in one buffer they go straight into columns; a run of
 deliveries that are alike goes faster still; everything else takes the frame-by-frame path. All three give the
-same columns. pamqp decodes all but deliveries and confirms.
+same columns. pamqp decodes everything but deliveries and confirms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from leash.amqp.events import Confirm, ContentEvent, Deliveries, Event, MethodEv
 from leash.errors import ProtocolError
 
 FRAME_MAX = 131072  # what RabbitMQ offers by default
-MAX_BODY = 512 * 1024 * 1024  # RabbitMQ's own hard limit for a message
+MAX_BODY = 512 * 1024 * 1024  # RabbitMQ's hard limit for a message
 
 _METHOD, _HEADER, _BODY, _HEARTBEAT = 1, 2, 3, 8
 _END = 0xCE
@@ -36,7 +36,7 @@ _ADDRESSES = 4096  # how many (exchange, routing key) pairs are remembered decod
 
 
 class _Content:
-    """What has come so far of a method with content, on one channel."""
+    """The part received so far of a method with content, on one channel."""
 
     __slots__ = ("have", "method", "parts", "properties", "size")
 
@@ -51,9 +51,9 @@ class _Content:
 class Decoder:
     """Bytes in, events out.
 
-    A message on a channel that is not in `channels` is an error: nobody would take it, and what has come of
-    it would stay here. A message's properties may exceed what was agreed: a broker adds its counts to
-    them, and what became of the message, and sends that in one frame, however large it gets.
+    A message on a channel that is not in `channels` is an error: it would never be taken, and its parts would
+    stay here. A message's properties may exceed the agreed frame size: a broker adds its counts and
+    dead-letter records to them, and sends them in one frame, however large it gets.
     """
 
     def __init__(self, frame_max: int = FRAME_MAX, channels: Container[int] = range(1, 65536)) -> None:
@@ -67,11 +67,11 @@ class Decoder:
 
     @property
     def waiting(self) -> bool:
-        """Whether the last bytes were part of a frame, or of a message of several."""
+        """True if the last bytes were part of a frame, or of a message of several frames."""
         return self._have > 0 or bool(self._contents)
 
     def feed(self, data: bytes) -> list[Event]:
-        """All that these bytes complete. After a ProtocolError the decoder is of no more use."""
+        """The events that these bytes complete. After a ProtocolError the decoder is unusable."""
         self._have += len(data)
         if self._chunks or self._have < self._need:
             self._chunks.append(data)
@@ -82,7 +82,7 @@ class Decoder:
         try:
             return self._decode(data)
         except (IndexError, struct.error) as error:
-            raise ProtocolError("a frame is shorter than what it says it holds") from error
+            raise ProtocolError("a frame is shorter than the contents that it announces") from error
 
     def _decode(self, data: bytes) -> list[Event]:
         events: list[Event] = []
@@ -93,7 +93,7 @@ class Decoder:
         pos = 0
         need = 8
         last_key: tuple[int, bytes] | None = None
-        alike = True  # until a message is not like the one before it: then looking for that costs, too
+        alike = True  # until a message differs from the one before it: then comparing costs too much
         while end - pos >= 8:
             kind, channel, size = _frame_head(data, pos)
             stop = pos + 7 + size
@@ -111,7 +111,7 @@ class Decoder:
                     raise ProtocolError(
                         f"basic.deliver in the middle of another message on channel {channel}"
                     )
-                # The whole message in this buffer: no state, no frame objects.
+                # The whole message is in this buffer: no state, no frame objects.
                 at = stop + 1
                 if end - at >= 22:
                     kind2, channel2, size2, class_id, _, body_size = _content_head(data, at)
@@ -175,7 +175,7 @@ class Decoder:
     def _frame(
         self, kind: int, channel: int, payload: bytes, events: list[Event], filling: dict[int, Deliveries]
     ) -> None:
-        """One frame, the long way."""
+        """Decode one frame, the general way."""
         content = self._contents.get(channel)
         if kind == _METHOD:
             if content is not None:
@@ -186,7 +186,7 @@ class Decoder:
                     raise _not_open(channel)
                 self._contents[channel] = _Content(payload)
                 return
-            filling.pop(channel, None)  # what comes after this method is a batch of its own
+            filling.pop(channel, None)  # deliveries after this method form a new batch
             if index in (_ACK, _NACK):
                 tag, flags = _tag_flag(payload, 4)
                 events.append(Confirm(channel, tag, bool(flags & 1), index == _ACK))
@@ -197,7 +197,7 @@ class Decoder:
             raise ProtocolError(f"a content frame without its method on channel {channel}")
         if kind == _HEADER:
             if content.properties is not None or len(payload) < 14 or payload[:2] != b"\x00\x3c":
-                raise ProtocolError("a content header that is not one of a basic message")
+                raise ProtocolError("a content header that is not of the class basic")
             content.size = int.from_bytes(payload[4:12], "big")
             if content.size > MAX_BODY:
                 raise ProtocolError(f"a message of {content.size} bytes; RabbitMQ allows {MAX_BODY}")
@@ -255,7 +255,7 @@ _CONTENT_METHODS = (_DELIVER, Basic.Return.index, Basic.GetOk.index)
 def _take_alike(data: bytes, pos: int, header: int, header_end: int, most: int, batch: Deliveries) -> int:
     """Take the deliveries that follow the one at `pos`, while only tags, property values and bodies differ.
 
-    Returns where the first begins that is not like it, for the careful path to look at.
+    Returns where the first one begins that differs more, for the general path.
     """
     tag_at = pos + 12 + data[pos + 11]
     head, middle, seam = data[pos:tag_at], data[tag_at + 8 : header + 11], data[header_end : header_end + 4]
@@ -302,7 +302,7 @@ def _layout(head: int, middle: int, values: int) -> tuple[Callable[[bytes, int],
 def _batch(
     events: list[Event], filling: dict[int, Deliveries], channel: int, consumer_tag: bytes
 ) -> Deliveries:
-    """The columns that this consumer's next message goes into."""
+    """The columns for this consumer's next message."""
     name = consumer_tag.decode("utf-8", "surrogateescape")
     batch = filling.get(channel)
     if batch is None or batch.consumer_tag != name:
@@ -314,7 +314,7 @@ def _batch(
 def _method(payload: bytes) -> Method:
     try:
         method = pamqp_frame._unmarshal_method_frame(payload)
-    except Exception as error:  # pamqp lets several kinds through on malformed input
+    except Exception as error:  # pamqp raises several kinds on malformed input
         raise ProtocolError(f"malformed method: {type(error).__name__}") from error
     return method
 
@@ -328,5 +328,5 @@ def _bad_frame(data: bytes, pos: int, kind: int, size: int, frame_max: int) -> P
         version = ".".join(str(octet) for octet in data[pos + 5 : pos + 8])
         return ProtocolError(f"the broker asks for AMQP {version}; this client speaks 0-9-1")
     if kind not in (_METHOD, _HEADER, _BODY, _HEARTBEAT):
-        return ProtocolError(f"{kind} is not a type of frame: this is not AMQP 0-9-1")
+        return ProtocolError(f"{kind} is not a frame type: this is not AMQP 0-9-1")
     return ProtocolError(f"a frame of {size} bytes; {frame_max} were agreed")

@@ -10,7 +10,7 @@ from pamqp import frame as pamqp_frame
 from pamqp.base import Frame as Method
 
 from leash.amqp.decoding import FRAME_MAX
-from leash.amqp.properties import NONE, Properties, encode_properties, short_string
+from leash.amqp.properties import PERSISTENT, Properties, encode_safe, short_string
 from leash.errors import ConfigError
 
 M = TypeVar("M", bound=Method)
@@ -24,13 +24,15 @@ _ADDRESSES = 4096  # how many encoded basic.publish methods are remembered
 
 
 class Outgoing(NamedTuple):
-    """A message to publish."""
+    """A message to publish. It is persistent, unless its properties say `delivery_mode=1` or are bytes, and
+    mandatory: one that finds no queue comes back.
+    """
 
     body: bytes
     exchange: str = ""
     routing_key: str = ""
     properties: Properties | bytes | None = None
-    mandatory: bool = False
+    mandatory: bool = True
 
 
 _pack_frame = struct.Struct(">BHI").pack
@@ -39,12 +41,12 @@ _pack_settle = struct.Struct(">BHIIQBB").pack
 
 
 def unchecked(kind: type[M]) -> type[M]:
-    """A method class without pamqp's own limits on names: RabbitMQ allows any UTF-8 of up to 255 bytes."""
+    """A method class without pamqp's limits on names: RabbitMQ allows any UTF-8 of up to 255 bytes."""
     return type(kind.__name__, (kind,), {"validate": lambda _: None})
 
 
 def method(channel: int, value: Method) -> bytes:
-    """Any method that carries no content."""
+    """Encode a method without content."""
     try:
         return pamqp_frame.marshal(value, channel)
     except (TypeError, ValueError, struct.error) as error:
@@ -52,22 +54,22 @@ def method(channel: int, value: Method) -> bytes:
 
 
 def ack(channel: int, tag: int, multiple: bool = False) -> bytes:
-    """basic.ack."""
+    """Encode basic.ack."""
     return _pack_settle(_METHOD, channel, 13, _ACK, tag, multiple, _END)
 
 
 def nack(channel: int, tag: int, multiple: bool = False, requeue: bool = True) -> bytes:
-    """basic.nack."""
+    """Encode basic.nack."""
     return _pack_settle(_METHOD, channel, 13, _NACK, tag, multiple | requeue << 1, _END)
 
 
 def reject(channel: int, tag: int, requeue: bool = True) -> bytes:
-    """basic.reject."""
+    """Encode basic.reject."""
     return _pack_settle(_METHOD, channel, 13, _REJECT, tag, requeue, _END)
 
 
 class PublishEncoder:
-    """Messages in, one channel's bytes out; what repeats from message to message is encoded once."""
+    """Messages in, one channel's bytes out; parts that repeat from message to message are encoded once."""
 
     def __init__(self, channel: int, frame_max: int = FRAME_MAX) -> None:
         self._channel = channel
@@ -84,9 +86,9 @@ class PublishEncoder:
             if head is None:
                 head = self._method(exchange, routing_key, mandatory)
             if properties is None:
-                props = NONE
+                props = PERSISTENT
             else:
-                props = properties if isinstance(properties, bytes) else encode_properties(properties)
+                props = properties if isinstance(properties, bytes) else encode_safe(properties)
             if len(props) > piece - 12:
                 raise ConfigError(
                     "properties", f"{len(props)} bytes", f"at most {piece - 12} bytes: they go in one frame"

@@ -1,4 +1,4 @@
-"""What comes out of the bytes."""
+"""The events that the decoder returns."""
 
 from __future__ import annotations
 

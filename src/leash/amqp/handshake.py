@@ -1,7 +1,7 @@
 """From the protocol header to open-ok, before a connection's reader thread exists.
 
-The law: it ends by its deadline, whatever the peer sends. And it tells apart what every node of a cluster
-would answer (wrong credentials, no such virtual host) from what only this one says, or only now.
+The law: it ends by its deadline, whatever the peer sends. And it distinguishes what every node of a cluster
+would answer (wrong credentials, no such virtual host) from a fault of this node, or of this moment.
 """
 
 from __future__ import annotations
@@ -39,19 +39,18 @@ _CAPABILITIES = dict.fromkeys(
     True,
 )
 
-# RabbitMQ says NOT_ALLOWED (530) for what passes, too: "node connection limit (10) is reached", "vhost 'v' is
-# down", "access to vhost 'v' refused for user 'u', backend ldap returned an error: timeout".
+# RabbitMQ says NOT_ALLOWED (530) of passing faults, too: "node connection limit (10) is reached", "vhost 'v'
+# is down", "access to vhost 'v' refused for user 'u', backend ldap returned an error: timeout".
 _PASSING = re.compile(r"\blimit\b.*\breached$|\bis down$|, backend .* returned an error")
 
 
 SEVERAL_HOSTS = 4
-"""Seconds between heartbeats, unless told, when there is another host to go to: a host that is silent for one
-and a half of them is left, and the broker leaves us after two. Less, and busy machines would lose
-connections."""
+"""Default seconds between heartbeats if there is another host: a host that is silent for one and a half
+intervals is left, and the broker drops us after two. With less, busy machines would lose connections."""
 
 
 class Agreed(NamedTuple):
-    """What both sides said."""
+    """What both sides agreed on."""
 
     server: Mapping[str, Any]
     heartbeat: int
@@ -60,7 +59,7 @@ class Agreed(NamedTuple):
 
 
 class Handshake:
-    """One attempt to be let in."""
+    """One attempt to open a connection."""
 
     def __init__(
         self, uri: Uri, transport: Transport, decoder: wire.Decoder, where: str, deadline: float
@@ -72,7 +71,7 @@ class Handshake:
         self._deadline = deadline
 
     def run(self, name: str, heartbeat: int | None) -> Agreed:
-        """Say hello; raises ConnectError if that ends in anything but an open virtual host."""
+        """Run the handshake; raises ConnectError unless it ends with an open virtual host."""
         uri = self._uri
         self._write(wire.PROTOCOL_HEADER)
         start = self._expect(commands.Connection.Start)
@@ -132,7 +131,7 @@ class Handshake:
                         if isinstance(event.method, wanted):
                             return event.method
                         self._refused(event.method)
-                heard = f"nothing that opens it: {wanted.name} did not come in time"
+                heard = f"nothing that opens it: {wanted.name} did not arrive in time"
         except ProtocolError as error:
             raise ConnectError(f"{self._where}: {error}") from error
         except OSError as error:

@@ -1,8 +1,8 @@
 """The fourteen basic properties, to and from their bytes.
 
-pamqp encodes the odder values of headers; the rest is ours for three reasons: what cannot be shown (text that
-is not UTF-8, an impossible date, headers nested deeper than any stack) must not make a message unreadable, a
-Python float must go out as a double, and a changed header must leave every other byte alone.
+pamqp encodes the rarer values of headers; the rest is ours for three reasons: odd values (text that is not
+UTF-8, an impossible date, headers nested deeper than any stack) must not make a message unreadable, a Python
+float must be sent as a double, and changing a header must not change any other byte.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from leash.errors import ConfigError, ProtocolError
 Properties = Basic.Properties
 
 NONE = b"\x00\x00"
-"""No property at all, encoded."""
+"""The encoding of no properties."""
+
+PERSISTENT = b"\x10\x00\x02"
+"""Nothing but the delivery mode."""
 
 _SHORT, _TABLE, _OCTET, _TIME = range(4)
 _FIELDS = [
@@ -47,16 +50,16 @@ _U64 = struct.Struct(">Q")
 _CUT_OFF = (IndexError, struct.error)
 _BROKEN = (ProtocolError, *_CUT_OFF)
 
-# Decoded properties take up to some thirty times the room of their bytes. So of large ones only a few are
-# kept: enough for a run of messages that have the same, and for a handler that looks several times.
+# Decoded properties take up to about thirty times the room of their bytes. So only a few large ones are
+# kept: enough for a run of messages with equal ones, and for a handler that reads them several times.
 _SMALL, _MANY, _FEW = 512, 1024, 8
 
 
 def decode_properties(raw: bytes) -> Properties:
     """Decode a content header's flags and values. Equal bytes give the same object: treat it as read-only.
 
-    Text that is not UTF-8 has surrogate escapes, and an impossible timestamp is None. Headers come out as
-    deep as they are nested, which may be deeper than Python can print, compare or pickle.
+    Text that is not UTF-8 has surrogate escapes, and an impossible timestamp is None. Headers may be nested
+    deeper than Python can print, compare or pickle.
     """
     return _decode_small(raw) if len(raw) <= _SMALL else _decode_large(raw)
 
@@ -97,7 +100,7 @@ def _salvaged(raw: bytes, start: int, end: int) -> dict[str, Any]:
 
 
 def read_property(raw: bytes, wanted: str) -> Any:
-    """One property that is not the headers, whatever those are like; None if it is not there."""
+    """One property other than the headers, even if those are malformed; None if it is missing."""
     with suppress(*_BROKEN):
         for name, kind, start, end in _fields(raw):
             if name == wanted:
@@ -106,7 +109,7 @@ def read_property(raw: bytes, wanted: str) -> Any:
 
 
 def read_header(raw: bytes, wanted: str) -> Any:
-    """One header, whatever the others are like; None if it is not there."""
+    """One header, even if others are malformed; None if it is missing."""
     found, sought = None, wanted.encode("utf-8", "surrogateescape")
     with suppress(*_BROKEN):
         for name, _, value, after in _headers(raw):
@@ -116,7 +119,7 @@ def read_header(raw: bytes, wanted: str) -> Any:
 
 
 def with_headers(raw: bytes, changes: Mapping[str, Any], without: Container[str] = ()) -> bytes:
-    """The same property bytes with some headers set (or taken out, where the value is None).
+    """The same property bytes with some headers set (or removed, if the value is None).
 
     `without` names properties to leave out. No other byte changes, and no other value is decoded.
     """
@@ -145,12 +148,12 @@ def with_headers(raw: bytes, changes: Mapping[str, Any], without: Container[str]
 
 
 def readable(text: str) -> str:
-    """Text for those who take UTF-8 only: bytes that are not are written as `\\xff`."""
+    """Text as valid UTF-8: other bytes are written as `\\xff`."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _fields(raw: bytes) -> Iterator[tuple[str, int, int, int]]:
-    """Name, kind, beginning and end of every property that is there."""
+    """Name, kind, beginning and end of every property that is set."""
     flags = raw[0] << 8 | raw[1]
     if flags & 0x0003:
         raise ProtocolError(f"property flags {flags:#06x}: AMQP 0-9-1 has fourteen properties")
@@ -191,8 +194,13 @@ def _malformed() -> ProtocolError:
     return ProtocolError("malformed message properties: they are cut off")
 
 
-def encode_properties(properties: Properties | bytes | None) -> bytes:
-    """Flags and values for a content header; bytes pass as they are."""
+def encode_safe(properties: Properties | bytes | None) -> bytes:
+    """The same, and persistent unless they say otherwise; bytes pass as they are."""
+    return PERSISTENT if properties is None else encode_properties(properties, 2)
+
+
+def encode_properties(properties: Properties | bytes | None, delivery_mode: int | None = None) -> bytes:
+    """Flags and values for a content header, with this delivery mode if there is none; bytes pass as is."""
     if isinstance(properties, bytes):
         return properties
     if properties is None:
@@ -201,6 +209,8 @@ def encode_properties(properties: Properties | bytes | None) -> bytes:
     parts = []
     for name, flag, kind in _FIELDS:
         value = getattr(properties, name)
+        if value is None and name == "delivery_mode":
+            value = delivery_mode
         if value is None or value == "":
             continue
         flags |= flag
@@ -216,14 +226,14 @@ def encode_properties(properties: Properties | bytes | None) -> bytes:
         except ConfigError:
             raise
         except RecursionError:
-            raise ConfigError(name, "...", "nested less deep: Python cannot walk through it") from None
+            raise ConfigError(name, "...", "less deeply nested: Python's stack is too small for it") from None
         except (TypeError, ValueError, ArithmeticError, struct.error) as error:
             raise ConfigError(name, value, f"a value that AMQP can carry ({error})") from error
     return b"".join([flags.to_bytes(2, "big"), *parts])
 
 
 def short_string(name: str, value: str) -> bytes:
-    """A length octet and at most 255 bytes."""
+    """Encode a length octet and at most 255 bytes."""
     if not isinstance(value, str):
         raise ConfigError(name, value, "a string")
     encoded = value.encode("utf-8", "surrogateescape")
@@ -240,7 +250,7 @@ def _table(table: common.FieldTable) -> bytes:
 
 
 def _value(value: Any) -> bytes:
-    """One table value. Integers go out as 32 or 64 bits, as the Java client and pika send them."""
+    """Encode one table value. Integers have 32 or 64 bits, as in the Java client and pika."""
     if isinstance(value, float):
         return b"d" + encode.double(value)
     if isinstance(value, str):

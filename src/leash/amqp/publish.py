@@ -1,10 +1,10 @@
 """Publishing in bulk, with confirms.
 
-The rule: when `publish` returns, the broker has taken responsibility for every message. When it raises
-an error that carries messages, that holds for all but those; when it raises anything else, it is unknown
-which arrived, and publishing them again may repeat some. Rejected says that the broker took none of those it
-carries; any other PublishError, that it may still confirm them: `wait` goes on waiting. What an error carries
-are the objects that were published; only where the broker changed what it returns, others that look like it.
+The rule: when `publish` returns, the broker has taken responsibility for every message. When it raises an
+error that carries messages, this holds for all but those; when it raises any other error, it is unknown which
+arrived, and publishing them again may repeat some. Rejected means that the broker took none of the messages
+that it carries; after any other PublishError the broker may still confirm them, and `wait` goes on waiting.
+Errors carry the objects that were published; if the broker changed a message that it returned, a copy of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pamqp import commands
 
 from leash.amqp import wire
 from leash.amqp.connection import Connection
-from leash.amqp.properties import NONE, decode_properties, encode_properties
+from leash.amqp.properties import decode_properties, encode_safe
 from leash.errors import (
     AmqpError,
     ConfigError,
@@ -31,28 +31,28 @@ from leash.errors import (
     Unroutable,
 )
 
-_CHUNK = 256  # messages encoded and sent in one go
+_CHUNK = 256  # messages encoded and sent together
 _CHUNK_BYTES = 1 << 18
 
 
 class Publisher:
-    """A channel in confirm mode. Give it a connection of its own: an alarm blocks all that publish on one."""
+    """A channel in confirm mode. Give it its own connection: an alarm blocks a connection that publishes."""
 
     def __init__(self, connection: Connection, *, in_flight: int = 10_000, timeout: float = 60.0) -> None:
         if in_flight < 1:
-            raise ConfigError("in_flight", in_flight, "a whole number from 1 on")
+            raise ConfigError("in_flight", in_flight, "a whole number of at least 1")
         self.connection = connection
         self._timeout = timeout
         self._in_flight = in_flight
         self._turn = threading.Lock()
         self._changed = connection.changed
         self._next = 1
-        self._confirmed = 0  # everything up to here
+        self._confirmed = 0  # everything up to this tag
         self._pending: dict[int, wire.Outgoing] = {}
         self._nacked: list[wire.Outgoing] = []
         self._returned: list[wire.Outgoing] = []
-        self._sent = False  # all of the last `publish`
-        self._seek = 1  # the next one that is returned was published from here on
+        self._sent = False  # True once all of the last `publish` is sent
+        self._seek = 1  # the next returned message was published with this tag or later
         self._channel = connection.channel()
         self._encoder = wire.PublishEncoder(self._channel.number, connection.frame_max)
         self._channel.on_confirm = self._on_confirm
@@ -85,13 +85,13 @@ class Publisher:
             return self._next - first
 
     def wait(self) -> None:
-        """Go on waiting for what `publish` did not see confirmed in time, by the same rule."""
+        """Go on waiting for what was not confirmed in time, by the same rule."""
         with self._turn:
             self._finish()
 
     @property
     def unconfirmed(self) -> list[wire.Outgoing] | None:
-        """Of the last `publish`, those that were not taken as far as is known, also when the connection is
+        """The messages of the last `publish` that are not known to be taken, even after the connection is
         lost; None if not all were sent.
         """
         with self._changed:
@@ -117,7 +117,7 @@ class Publisher:
             raise self._stuck() from None
 
     def _wait(self, room: int) -> None:
-        """Until at most `room` messages are unconfirmed, and the broker takes more."""
+        """Wait until at most `room` messages are unconfirmed, and the broker takes more."""
         deadline = time.monotonic() + self._timeout
         seen = self._confirmed
         with self._changed:
@@ -131,7 +131,7 @@ class Publisher:
                 if self._confirmed != seen:  # slow is not stuck
                     seen, deadline = self._confirmed, time.monotonic() + self._timeout
         if self._channel.error is not None and (self._pending or room):
-            self._channel.write(b"")  # raises what ended it
+            self._channel.write(b"")  # raises the error that ended it
 
     def _stuck(self) -> PublishError:
         unconfirmed = len(self._pending)
@@ -174,12 +174,12 @@ class Publisher:
         self._returned.append(self._published(came, event.properties))
 
     def _published(self, came: wire.Outgoing, properties: bytes) -> wire.Outgoing:
-        """The very one that came back: they come in their order, and each before its confirm. Where the
-        broker changed it (an interceptor may), it is not guessed, for this one nor for those after it.
+        """The published object that was returned: they are returned in order, each before its confirm. If the
+        broker changed it (an interceptor may), neither it nor later ones are guessed.
         """
         for tag in range(self._seek, self._next):
             ours = self._pending.get(tag)
-            if ours is not None and ours[:3] == came[:3] and _alike(_encoded(ours), properties):
+            if ours is not None and ours[:3] == came[:3] and _alike(encode_safe(ours.properties), properties):
                 self._seek = tag + 1
                 return ours
         self._seek = self._next
@@ -204,20 +204,22 @@ def _chunks(messages: Iterable[wire.Outgoing]) -> Iterable[list[wire.Outgoing]]:
 
 
 def try_to_publish(connection: Connection, timeout: float) -> None:
-    """To the default exchange, but in a transaction that is taken back: AccessRefused if this user may not,
-    and nothing happened otherwise. The connection is one that published, and to be closed.
+    """Publish to the default exchange in a transaction that is rolled back: AccessRefused if this user may
+    not, no effect otherwise. The connection then counts as one that publishes, and should be closed.
     """
     channel = connection.channel()
     channel.call(commands.Tx.Select(), commands.Tx.SelectOk)
     parts: list[bytes] = []
-    wire.PublishEncoder(channel.number, connection.frame_max).encode([wire.Outgoing(b"")], parts)
+    wire.PublishEncoder(channel.number, connection.frame_max).encode(
+        [wire.Outgoing(b"", mandatory=False)], parts
+    )
     channel.write(b"".join(parts))
     channel.ask(commands.Tx.Rollback(), commands.Tx.RollbackOk)(timeout)
 
 
 def refused(published: Iterable[wire.Outgoing], messages: Iterable[object]) -> list[bool]:
-    """Which of them an error carries. One that the broker changed as it returned it is known by its body:
-    another with the same body counts as refused, too, for then it is there twice and not lost.
+    """Which of the published messages an error carries. One that the broker changed is known by its body:
+    another with the same body counts as refused too, so that it is repeated rather than lost.
     """
     ours = list(published)
     known, carried = {id(each) for each in ours}, {id(each): each for each in messages}
@@ -227,13 +229,8 @@ def refused(published: Iterable[wire.Outgoing], messages: Iterable[object]) -> l
     return [id(each) in carried or each.body in bodies for each in ours]
 
 
-def _encoded(message: wire.Outgoing) -> bytes:
-    properties = message.properties or NONE
-    return properties if isinstance(properties, bytes) else encode_properties(properties)
-
-
 def _alike(ours: bytes, came: bytes) -> bool:
-    """RabbitMQ 4 sorts the headers, and changes no byte of them."""
+    """True if two encodings of properties are equal but for the order of headers: RabbitMQ 4 sorts them."""
     if ours == came or sorted(ours) != sorted(came):
         return ours == came
     try:

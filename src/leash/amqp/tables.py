@@ -1,7 +1,7 @@
-"""Field tables, from bytes: the values of headers, at any depth.
+"""Decodes field tables: the values of headers, at any depth.
 
-The law: nothing here recurses. A publisher decides how deep its headers are nested, and a frame has room for
-more of that than Python's stack. Every value says its size, so what is not asked for is skipped unread.
+The law: nothing here recurses. A publisher decides how deeply its headers are nested, and a frame has room
+for more levels than Python's stack. Every value has its size, so unwanted ones are skipped unread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _S, _X, _F, _A, _V = b"SxFAV"
 
 
 def timestamp(seconds: int) -> datetime.datetime | None:
-    """A date, or None where the number is none: AMQP allows years that Python and Spark do not have."""
+    """A date, or None if the number is out of range: AMQP allows years that Python and Spark do not have."""
     # Some publishers put milliseconds here; a date past the year 2106 is one of those.
     since = seconds / 1000 if seconds > 0xFFFFFFFF else seconds
     try:
@@ -63,7 +63,7 @@ https://www.rabbitmq.com/amqp-0-9-1-errata.html"""
 
 
 def entries(raw: bytes, pos: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
-    """Name, and where the entry, its value and what comes after it begin, for each entry of a table."""
+    """For each entry of a table: its name, and where the entry, its value and the next entry begin."""
     while pos < end:
         value = pos + 1 + raw[pos]
         after = _after(raw, value, end)
@@ -101,7 +101,7 @@ def decode_table(raw: bytes, pos: int, end: int) -> dict[str, Any]:
 
 
 def _decode(raw: bytes, pos: int, end: int, top: Any) -> Any:
-    """Fill a dict with entries, or a list with values, and all that is inside of them."""
+    """Fill a dict with entries, or a list with values, at any depth."""
     into = top
     name = ""
     outer: list[tuple[Any, int]] = []
@@ -157,8 +157,8 @@ def _text(raw: bytes) -> str | bytes:
 
 
 def _unknown(letter: int) -> ProtocolError:
-    return ProtocolError(f"{chr(letter)!r} is not a type of a header")
+    return ProtocolError(f"{chr(letter)!r} is not the type of a header")
 
 
 def _too_long() -> ProtocolError:
-    return ProtocolError("a header is longer than what it is in")
+    return ProtocolError("a header is longer than its table")

@@ -1,4 +1,4 @@
-"""Queues, exchanges and bindings, and the passive look at a queue."""
+"""Declares, inspects and deletes queues, exchanges and bindings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ("classic", "quorum", "stream")
 
 
 class QueueState(NamedTuple):
-    """What a declare answers: messages ready for delivery, and consumers, of everybody."""
+    """The answer to a declare: messages ready for delivery, and consumers of all clients."""
 
     name: str
     ready: int
@@ -44,8 +44,13 @@ def declare_queue(
     return QueueState(ok.queue, ok.message_count, ok.consumer_count)
 
 
+def declare_default(channel: Channel, name: str) -> None:
+    """A durable queue of the virtual host's default type."""
+    channel.call(_DeclareQueue(0, name, False, True, False, False, False, {}), commands.Queue.DeclareOk)
+
+
 def declare_queues(channel: Channel, wanted: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
-    """Durable queues, each a name, a kind and arguments, all in one go; the first that fails ends it."""
+    """Declare durable queues, each a name, a kind and arguments, together; the first failure ends it."""
     requests = [_declaration(*queue) for queue in wanted]
     answers = [channel.ask(request, commands.Queue.DeclareOk) for request in requests]
     for answer in answers:
@@ -68,13 +73,13 @@ def _declaration(
 
 
 def state(channel: Channel, name: str) -> QueueState:
-    """Depth and consumer count, in about a millisecond. NotFound ends the channel, as AMQP has it."""
+    """Depth and consumer count, in about a millisecond. NotFound closes the channel, as AMQP requires."""
     ok = channel.call(_DeclareQueue(0, name, True), commands.Queue.DeclareOk)
     return QueueState(ok.queue, ok.message_count, ok.consumer_count)
 
 
 def delete_queue(channel: Channel, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-    """Delete a queue; returns how many messages went with it. A missing one is no error."""
+    """Delete a queue; returns how many messages it had. A missing one is no error."""
     return int(
         channel.call(_DeleteQueue(0, name, if_unused, if_empty), commands.Queue.DeleteOk).message_count
     )
@@ -103,7 +108,7 @@ def declare_exchange(
 
 
 def check_exchange(channel: Channel, name: str) -> None:
-    """NotFound if it does not exist."""
+    """Raises NotFound if it does not exist."""
     channel.call(_DeclareExchange(0, name, passive=True), commands.Exchange.DeclareOk)
 
 
@@ -119,7 +124,7 @@ def bind_queue(
     routing_key: str = "",
     arguments: Mapping[str, Any] | None = None,
 ) -> None:
-    """Messages from an exchange go to a queue too."""
+    """Bind a queue to an exchange."""
     channel.call(
         _BindQueue(0, queue, exchange, routing_key, False, dict(arguments or {})), commands.Queue.BindOk
     )
@@ -132,7 +137,7 @@ def unbind_queue(
     routing_key: str = "",
     arguments: Mapping[str, Any] | None = None,
 ) -> None:
-    """The end of a queue's binding."""
+    """Remove a queue's binding."""
     channel.call(
         _UnbindQueue(0, queue, exchange, routing_key, dict(arguments or {})), commands.Queue.UnbindOk
     )
@@ -145,7 +150,7 @@ def bind_exchange(
     routing_key: str = "",
     arguments: Mapping[str, Any] | None = None,
 ) -> None:
-    """Messages from one exchange go to another too."""
+    """Bind an exchange to another."""
     channel.call(
         _BindExchange(0, destination, source, routing_key, False, dict(arguments or {})),
         commands.Exchange.BindOk,
@@ -159,6 +164,6 @@ def unbind_exchange(
     routing_key: str = "",
     arguments: Mapping[str, Any] | None = None,
 ) -> None:
-    """The end of an exchange's binding."""
+    """Remove an exchange's binding."""
     request = _UnbindExchange(0, destination, source, routing_key, False, dict(arguments or {}))
     channel.call(request, commands.Exchange.UnbindOk)

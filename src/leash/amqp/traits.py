@@ -1,9 +1,9 @@
-"""What kind of queue it is. AMQP has no question for that, but an error that tells.
+"""Finds out a queue's type and arguments. AMQP has no request for that, but an error message tells.
 
-A queue that exists is declared with other arguments, which changes nothing: the broker refuses, and names the
-first argument that differs and what it is. Asked again with that corrected, it names the next one, until only
-the argument that no queue can have is left. That argument also keeps the broker from creating a queue that
-does not exist.
+An existing queue is declared with other arguments, which changes nothing: the broker refuses, and names the
+first argument that differs and its value. Asked again with that one corrected, it names the next, until only
+an argument is left that no queue can have. That argument also keeps the broker from creating a missing
+queue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST = 30  # arguments a queue can have
 
 @dataclass(slots=True)
 class Traits:
-    """Of an existing queue."""
+    """The type and arguments of an existing queue."""
 
     kind: str = "classic"
     durable: bool = True
@@ -66,7 +66,7 @@ def traits(connection: Connection, queue: str) -> Traits | None:
 
 
 def _correct(guess: Traits, name: str, value: str | None, kind: str | None, word: str | None) -> bool:
-    """Make one trait what the broker says it is. False: all others are right."""
+    """Correct one trait as the broker says. False: all are right."""
     if name in _IMPOSSIBLE:
         if value is not None and kind is not None:
             guess.arguments[name] = _value(value, kind)
@@ -85,7 +85,7 @@ def _correct(guess: Traits, name: str, value: str | None, kind: str | None, word
 
 
 def _look(connection: Connection, queue: str) -> None:
-    """NotFound if that is why nothing was learnt."""
+    """Raises NotFound if that is why nothing was learnt."""
     try:
         with connection.channel() as channel:
             topology.state(channel, queue)

@@ -30,9 +30,9 @@ class Transport:
         self._writable.register(sock, select.POLLOUT)
 
     def read(self, timeout: float) -> bytes | None:
-        """What came; None if nothing came in time; empty if the peer closed."""
+        """The next bytes; None if none arrived in time; empty if the peer closed."""
         if timeout != self._patience:
-            # The socket's own timeout, for reading only: asking `poll` first costs a system call a read.
+            # The socket's own timeout, for reading only: `poll` would cost another system call per read.
             self._patience = timeout
             microseconds = max(1, int(timeout * 1_000_000))
             limit = struct.pack("@ll", *divmod(microseconds, 1_000_000))
@@ -43,14 +43,14 @@ class Transport:
             return None
 
     def write(self, data: bytes, deadline: float | None = None) -> None:
-        """Hand all of it to the kernel. TimeoutError past the deadline: then half a frame may be out."""
+        """Write everything to the socket. TimeoutError after the deadline: then half a frame may be sent."""
         with self._sending:
             self._send(self._sealed(data), deadline)
 
     def try_write(self, data: bytes) -> bool:
         """Write a few bytes now or not at all; for the reader's thread, which must not wait."""
         if not self._sending.acquire(blocking=False):
-            return False  # somebody is writing, so the peer hears from us anyway
+            return False  # another thread is writing, so the peer hears from us anyway
         try:
             if not self._writable.poll(0):
                 return False
@@ -74,19 +74,23 @@ class Transport:
                     raise TimeoutError("the peer takes no more data") from None
 
     def shutdown(self) -> None:
-        """End it from any thread: whoever reads or writes wakes up."""
-        with contextlib.suppress(OSError):  # the peer was faster
+        """End it from any thread: reading and writing threads wake up."""
+        with contextlib.suppress(OSError):  # the peer closed first
             self._socket.shutdown(socket.SHUT_RDWR)
 
+    def disown(self) -> None:
+        """Close this process's copy of the socket, and leave the connection as it is."""
+        self._socket.close()
+
     def close(self) -> None:
-        """Only for the thread that reads: a number that is polled must not be given to another socket."""
+        """Only for the reading thread: a polled descriptor must not be reused by another socket."""
         self.shutdown()
         with self._sending:
             self._socket.close()
 
 
 class TlsTransport(Transport):
-    """The same through an SSL object of our own."""
+    """The same over TLS."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, name: str, deadline: float) -> None:
         super().__init__(sock)
@@ -139,7 +143,7 @@ class TlsTransport(Transport):
 def tls_context(
     cafile: str | None, certfile: str | None, keyfile: str | None, verify: bool
 ) -> ssl.SSLContext:
-    """Verification is on unless somebody asked for it to be off."""
+    """The TLS context. Verification is on unless it was turned off."""
     try:
         context = ssl.create_default_context(cafile=cafile)
         if certfile:
@@ -157,7 +161,7 @@ def tls_context(
 def open_transport(
     host: str, port: int, timeout: float, context: ssl.SSLContext | None, server_name: str | None
 ) -> Transport:
-    """Connect, or say in one sentence why not."""
+    """Connect, or raise an error that says why not in one sentence."""
     deadline = time.monotonic() + timeout
     where = f"{host}:{port}"
     try:
@@ -166,7 +170,7 @@ def open_transport(
         raise HostUnreachable(f"{where} did not answer within {timeout:g} s") from error
     except OSError as error:
         raise HostUnreachable(f"{where}: {error.strerror or error}") from error
-    except (ValueError, OverflowError) as error:  # no such name can be asked for: "a..b", a label of 64 bytes
+    except (ValueError, OverflowError) as error:  # an invalid name: "a..b", a label of 64 bytes
         raise HostUnreachable(f"{where}: not the name of a host ({error})") from error
     sock.settimeout(None)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -181,8 +185,8 @@ def open_transport(
 
 
 def _connected(host: str, port: int, deadline: float) -> socket.socket:
-    """The first of a host's addresses that answers. Each has its part of what is left of the time: one that
-    drops everything must not use up that of the next.
+    """Connect to the first of a host's addresses that answers. The remaining time is divided among them, so
+    that one that drops every packet leaves time for the next.
     """
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     failure: OSError = OSError(f"{host} has no address")
@@ -214,5 +218,5 @@ def _tls_failure(error: BaseException, where: str) -> BaseException:
     if isinstance(error, OSError):
         return ConnectError(f"{where}: {error}")
     if isinstance(error, ValueError):
-        return TlsError(f"{where}: not a name to ask a certificate for ({error})")
+        return TlsError(f"{where}: not a name that a certificate can have ({error})")
     return error

@@ -1,8 +1,8 @@
-"""A private RabbitMQ node, or a cluster of some, for the demo, the lab, tests and trying things out.
+"""A private RabbitMQ node or cluster, for the demo, the lab, tests and experiments.
 
 The law: nothing of it can be reached from outside this machine, and nothing is left behind. Every listener,
-the distribution ports and epmd bind to loopback; the password is random and in place before the first start,
-so that guest never exists; `stop` ends every process, and so does a watchdog when the owner was killed.
+the distribution ports and epmd bind to loopback; the password is random and set before the first start, so
+that guest never exists; `stop` ends every process, and so does a watchdog when the owner is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["PLUGINS", "Broker", "Cluster", "Private", "at", "default_folder", "o
 
 
 def at(folder: Path | str) -> Private:
-    """The cluster that is kept in a folder, or else the node."""
+    """The cluster or node that is kept in a folder."""
     cluster = Cluster(folder)
     return cluster if cluster.exists else Broker(folder)
 
@@ -31,5 +31,5 @@ def default_folder() -> Path:
 
 
 def own_uri() -> str | None:
-    """LEASH_URI: a broker of the user's own, which everything then uses instead of a private node."""
+    """LEASH_URI: the user's own broker, which everything then uses instead of a private node."""
     return os.environ.get("LEASH_URI") or None

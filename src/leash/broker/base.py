@@ -9,6 +9,7 @@ import shutil
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,18 +22,18 @@ if TYPE_CHECKING:
     from leash.broker.node import Broker
 
 Progress = Callable[[float], None]
-"""Called with the seconds since the start, several times a second, until what is started is ready."""
+"""Called with the seconds since the start, several times a second, until the broker is ready."""
 
 
 class Private(ABC):
-    """Something that runs RabbitMQ in `folder`.
+    """A private node or cluster in `folder`.
 
-    With `owned`, it ends with this process, even if this process is killed: a watchdog sees to that. Without,
-    it runs until it is stopped. Used as a context, it is started and stopped.
+    With `owned`, it ends with this process, even if this process is killed: a watchdog sees to that.
+    Otherwise it runs until it is stopped. As a context manager, it is started and stopped.
     """
 
     def __init__(self, folder: Path | str, file: str, owned: bool) -> None:
-        self.folder = Path(folder).resolve()  # one name for it: its processes carry it
+        self.folder = Path(folder).resolve()  # one spelling: its processes are marked with it
         self.file = self.folder / file
         self._owned = owned
         self._watchdog: tuple[int, str] | None = None
@@ -49,18 +50,18 @@ class Private(ABC):
 
     @property
     def exists(self) -> bool:
-        """Whether there is one in its folder, running or not."""
+        """True if its folder holds one, running or not."""
         return self.file.exists()
 
     @property
     @abstractmethod
     def nodes(self) -> Sequence[Broker]:
-        """The nodes of a cluster; of a single node, itself."""
+        """The nodes of a cluster; a single node itself."""
 
     @property
     @abstractmethod
     def running(self) -> bool:
-        """Whether its processes live; of a cluster, whether one of its nodes does."""
+        """True if it runs; for a cluster, if one of its nodes does."""
 
     @property
     @abstractmethod
@@ -69,23 +70,33 @@ class Private(ABC):
 
     @abstractmethod
     def place(self, vhost: str = "/") -> Uri:
-        """Where it is, and how to be let in."""
+        """Its address and credentials."""
 
     @property
     def uri(self) -> str:
-        """With the password in it: for programs, not for logs."""
+        """Its URI with the password: for programs, not for logs."""
         return self.place().reveal()
 
     def uri_of(self, vhost: str) -> str:
         """The URI of one of its virtual hosts, password included."""
         return self.place(vhost).reveal()
 
+    def stream_place(self, vhost: str = "/") -> Uri:
+        """The same for the stream protocol."""
+        hosts = tuple(("127.0.0.1", node.port("stream")) for node in self.nodes)
+        return replace(self.place(vhost), hosts=hosts, scheme="rabbitmq-stream")
+
+    @property
+    def stream_uri(self) -> str:
+        """For clients of streams, with the password in it: for programs, not for logs."""
+        return self.stream_place().reveal()
+
     def shown(self) -> str:
         """The URI as it may be printed."""
         return str(self.place())
 
     def start(self, progress: Progress | None = None) -> None:
-        """Start it in the background and return once it answers; at once if it runs already."""
+        """Start it in the background and return once it answers; at once if it is running."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._locked():
             if self._owned and (self._watchdog is None or not processes.alive(*self._watchdog)):
@@ -93,7 +104,7 @@ class Private(ABC):
             self._start(progress)
 
     def stop(self, *, purge: bool = False) -> None:
-        """Stop it in good order; with `purge` delete its data too. If it does not run, that is no error."""
+        """Stop it cleanly; with `purge` delete its data too. It need not be running."""
         if self.folder.exists():
             with self._locked():
                 self._end(signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""Some nodes on one machine that form a cluster: for tests, and for trying what a failover is like.
+"""Several nodes on one machine that form a cluster: for tests, and to try out failovers.
 
-Each node is a `Broker` of its own, with a folder, ports and processes of its own; they share a cookie, an
-epmd and a user. They find each other by the list of names in their configuration.
+Each node is a `Broker` with its own folder, ports and processes; they share a cookie, an epmd and a user.
+They find each other by the list of names in their configuration.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from leash.broker.node import Broker
 from leash.errors import BrokerError, ConfigError
 from leash.management import Management
 
-_JOIN_SECONDS = 180.0  # on a busy machine a node that paused takes a minute to start again
-_PATIENCE = 20.0  # seconds until a node that runs, and is not seen, is told to start again
+_JOIN_SECONDS = 180.0  # on a busy machine a paused node takes a minute to start again
+_PATIENCE = 20.0  # seconds before a running node that the others do not see is started again
 _EPMD_SECONDS = 10.0
 
 _SPLIT = """
@@ -33,28 +33,28 @@ _SPLIT = """
 [erpc:call(A, erlang, set_cookie, [B, here]) || A <- Here, B <- There, lists:member(A, Up)],
 [erpc:call(A, erlang, disconnect_node, [B]) || A <- Here, B <- There, lists:member(A, Up)].
 """
-"""With a cookie that the other side does not have, no connection comes about, whoever opens it."""
+"""With different cookies on the two sides, no connection between them can be made."""
 
 _HEAL = "[erlang:set_cookie(N, erlang:get_cookie()) || N <- All, N =/= node()]."
 _CONNECT = "[net_kernel:connect_node(N) || N <- All, N =/= node()]."
 
 
-# A node that is gone is noticed within seconds, as it should be where somebody tries out what happens then.
-# RabbitMQ's own defaults are 60 s, 5 s, 5 s and 60 s.
+# A lost node is noticed within seconds, so that a failover can be tried out quickly.
+# RabbitMQ's defaults are 60 s, 5 s, 5 s and 60 s.
 _TICK = "-kernel net_ticktime 4"  # s: until a node that does not answer counts as gone
 _ADVANCED = """[
 {aten, [{poll_interval, 1000}, {heartbeat_interval, 1000}]}, % ms: for a frozen leader to be replaced
 {rabbit, [{consumer_disconnected_timeout, 2000}]} % ms: from 4.3 on, for a lost node's consumer to be replaced
 ]."""
 _KHEPRI = (4, 2)
-"""From here on, nodes agree by Raft about everything. Those before fall apart for good when a node that
-counted as gone is suddenly back; there, the tick stays as it is."""
+"""From this version on, nodes agree by Raft about everything. Earlier clusters fall apart for good when a
+node that counted as gone is suddenly back; there, the tick keeps its default."""
 
 
 class Cluster(Private):
-    """`nodes` nodes (3 if there is none in `folder` yet), with further lines for each rabbitmq.conf.
+    """`nodes` nodes (3 by default for a new cluster), with extra lines for each rabbitmq.conf.
 
-    `uri` lists all of them. What can happen to one node is a method of it: `cluster.nodes[0].kill()`.
+    `uri` lists all of them. Faults are methods of a node: `cluster.nodes[0].kill()`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Cluster(Private):
         return replace(self.nodes[0].place(vhost), hosts=hosts)
 
     def _first(self) -> Broker:
-        """A node that can be asked."""
+        """A running node."""
         for node in self.nodes:
             if node.running and not node.paused:
                 return node
@@ -106,9 +106,9 @@ class Cluster(Private):
 
     @contextlib.contextmanager
     def split(self, *nodes: Broker) -> Iterator[None]:
-        """While in the context, these nodes and the others cannot talk to each other; their clients can.
+        """In this context these nodes and the others cannot reach each other; their clients can reach them.
 
-        The nodes' connections to each other end at once on both sides, and none comes about until the end.
+        The connections between the two sides end at once, and none can be made until the end.
         """
         here = [node.name for node in nodes]
         there = [name for name in self._names() if name not in here]
@@ -122,9 +122,9 @@ class Cluster(Private):
             self.heal()
 
     def heal(self) -> None:
-        """The inverse of `split`. A node that is paused must be resumed first."""
+        """The inverse of `split`. A paused node must be resumed first."""
         names = self._names()
-        for step in (_HEAL, _CONNECT):  # they must all have the cookie before any can connect
+        for step in (_HEAL, _CONNECT):  # all must have the cookie before any can connect
             self._on_all([node for node in self.nodes if node.running], step, All=names)
 
     def _on_all(self, nodes: list[Broker], expression: str, **names: list[str]) -> None:
@@ -149,7 +149,7 @@ class Cluster(Private):
                 time.sleep(0.2)
 
     def _start_again(self, nodes: list[Broker]) -> None:
-        """RabbitMQ up to 4.1 tries once to start a node that paused in a minority, and may try too early."""
+        """Restart nodes: RabbitMQ up to 4.1 tries only once to start a node that paused in a minority."""
         for node in nodes:
             if node.running and not node.paused:
                 with contextlib.suppress(BrokerError):
@@ -161,7 +161,7 @@ class Cluster(Private):
         return [node.name for node in self.nodes]
 
     def _create(self) -> None:
-        """Who each node is, before the first of them starts. The list of nodes is written last."""
+        """Write each node's identity before the first one starts. The list of nodes is written last."""
         if (self.folder / "node.json").exists():
             raise BrokerError(f"there is a single node in {self.folder}: `leash broker stop --purge` first")
         name = f"leash-{secrets.token_hex(4)}"
@@ -196,7 +196,7 @@ class Cluster(Private):
             self._start_epmd()
         began = time.monotonic()
         try:
-            # All at once: none is ready before it sees a majority.
+            # All at the same time: none is ready before it sees a majority.
             with ThreadPoolExecutor(len(self.nodes)) as pool:
                 jobs = [pool.submit(node.start) for node in self.nodes]
                 try:
@@ -205,7 +205,7 @@ class Cluster(Private):
                             progress(time.monotonic() - began)
                 except BaseException:
                     for node in down:
-                        node.kill()  # so that no job waits for it any longer
+                        node.kill()  # so that nothing waits for it any longer
                     raise
             for job in jobs:
                 job.result()
@@ -218,7 +218,7 @@ class Cluster(Private):
             raise
 
     def _start_epmd(self) -> None:
-        """On the port that it had, or on another if that is taken by now."""
+        """Start epmd on its last port, or on another if that is taken."""
         for _ in range(3):
             port = self.nodes[0].port("epmd")
             log = self.folder / "epmd.log"
@@ -244,10 +244,10 @@ class Cluster(Private):
 
 
 def _seen_by(node: Broker) -> set[str]:
-    """The names of the nodes that run, as one of them sees it."""
+    """The names of the running nodes, as one of them sees them."""
     try:
         listed = node.management.ask("GET", "/api/nodes?columns=name,running")
-    except BrokerError:  # a node that was cut off starts its listeners again
+    except BrokerError:  # a node that was cut off restarts its listeners
         return set()
     return {each["name"] for each in listed if each["running"]}
 

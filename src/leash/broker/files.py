@@ -19,7 +19,7 @@ HOMES = ["/usr/lib/rabbitmq/bin", "/opt/homebrew/opt/rabbitmq/sbin", "/usr/local
 
 
 def home() -> Path:
-    """RabbitMQ's own scripts: the wrappers on the PATH drop the environment when run by root."""
+    """The folder of RabbitMQ's scripts. The wrappers on the PATH drop the environment when run by root."""
     for folder in [os.environ.get("RABBITMQ_SCRIPTS"), *HOMES]:
         if folder and (Path(folder) / "rabbitmq-server").exists():
             return Path(folder)
@@ -30,7 +30,7 @@ def home() -> Path:
 
 
 def version(folder: Path) -> tuple[int, ...]:
-    """Of the RabbitMQ that would be started."""
+    """The version of the RabbitMQ that would be started."""
     environment = {**os.environ, "HOME": str(folder), "RABBITMQ_CONF_ENV_FILE": os.devnull}
     command = [str(home() / "rabbitmqctl"), "version"]
     try:
@@ -43,13 +43,13 @@ def version(folder: Path) -> tuple[int, ...]:
 
 
 def epmd_command(port: int) -> list[str]:
-    """The epmd that came with these scripts, if one did; on loopback."""
+    """The command for the epmd of this RabbitMQ, if it has one; on loopback."""
     beside = home() / "epmd"
     return [str(beside) if beside.exists() else "epmd", "-port", str(port), "-address", "127.0.0.1"]
 
 
 def epmd_answers(port: int) -> bool:
-    """Whether an epmd, not another program, listens on a port."""
+    """True if an epmd, not another program, listens on a port."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
             sock.sendall(b"\0\x01n")  # its request for names; the answer begins with its port
@@ -59,7 +59,7 @@ def epmd_answers(port: int) -> bool:
 
 
 def free_ports(names: Iterable[str] = PORTS) -> dict[str, int]:
-    """Ports that nobody listens on now."""
+    """Ports that are free now."""
     with contextlib.ExitStack() as open_sockets:
         ports = {}
         for name in names:
@@ -70,7 +70,7 @@ def free_ports(names: Iterable[str] = PORTS) -> dict[str, int]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """All of it or nothing, for its owner only."""
+    """Write a file atomically, readable by its owner only."""
     temporary = path.with_suffix(".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w") as file:
@@ -81,7 +81,7 @@ def write_private(path: Path, text: str) -> None:
 def write_config(
     folder: Path, node: Mapping[str, Any], config: Mapping[str, str], plugins: Iterable[str]
 ) -> None:
-    """The files that the node reads as it starts. The password is there before its first start."""
+    """Write the files that the node reads when it starts. The password is set before the first start."""
     ports = node["ports"]
     for name in ("log", "data", "home"):
         (folder / name).mkdir(exist_ok=True, mode=0o700)
@@ -92,6 +92,8 @@ def write_config(
         "prometheus.tcp.ip": "127.0.0.1",
         "prometheus.tcp.port": ports["prometheus"],
         "stream.listeners.tcp.1": f"127.0.0.1:{ports['stream']}",
+        "stream.advertised_host": "127.0.0.1",
+        "stream.advertised_port": ports["stream"],
         "default_user": node["user"],
         "default_pass": node["password"],
         "disk_free_limit.absolute": "50MB",
@@ -108,7 +110,7 @@ def write_config(
 
 
 def environment(folder: Path, node: Mapping[str, Any]) -> dict[str, str]:
-    """For the node and for the tools that talk to it: everything in its folder, nothing but loopback."""
+    """The environment of the node and its tools: all files in its folder, all ports on loopback."""
     loopback = "-kernel inet_dist_use_interface {127,0,0,1}"
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RABBITMQ_", "ERL_", "NOTIFY_"))}
     return inherited | {

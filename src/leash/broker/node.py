@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
@@ -27,13 +28,13 @@ _ELECT = """
     amqqueue:get_type(Q) =:= rabbit_quorum_queue,
     ra_leaderboard:lookup_leader(element(1, amqqueue:get_pid(Q))) =:= undefined].
 """
-"""Now and then a quorum queue on a lone node that was restarted has no leader, forever (rabbitmq-server issue
-10070; one of twelve in six restarts): it takes no message and confirms none.
+"""Sometimes a quorum queue on a restarted single node never gets a leader (rabbitmq-server issue 10070; one
+of twelve in six restarts): it takes no message and confirms none.
 """
 
 
 class Broker(Private):
-    """A node whose files are in `folder`, with further lines for rabbitmq.conf and further plugins."""
+    """A node whose files are in `folder`, with extra lines for rabbitmq.conf and extra plugins."""
 
     def __init__(
         self,
@@ -60,12 +61,12 @@ class Broker(Private):
 
     @property
     def paused(self) -> bool:
-        """Whether it is frozen."""
+        """True if it is frozen."""
         return self.running and processes.stopped(self.known()["pid"])
 
     @property
     def name(self) -> str:
-        """Its name among Erlang nodes."""
+        """Its Erlang node name."""
         return str(self.known()["name"])
 
     def port(self, name: str) -> int:
@@ -73,18 +74,18 @@ class Broker(Private):
         return int(self.known()["ports"][name])
 
     def place(self, vhost: str = "/") -> Uri:
-        """Where it is, and how to be let in."""
+        """Its address and credentials."""
         node = self.known()
         return Uri((("127.0.0.1", node["ports"]["amqp"]),), node["user"], node["password"], vhost)
 
     # --- what can happen to it, beside `start` and `stop` ---
 
     def kill(self) -> None:
-        """SIGKILL, as a power cut would."""
+        """Kill it with SIGKILL, like a power cut."""
         self._end(signal.SIGKILL)
 
     def restart(self, progress: Progress | None = None) -> None:
-        """Stop if need be, and start with the same ports and data."""
+        """Stop it if it runs, and start it with the same ports and data."""
         self._end(signal.SIGTERM)
         self.start(progress)
 
@@ -99,7 +100,7 @@ class Broker(Private):
         os.killpg(self.known()["pid"], signal.SIGCONT)
 
     def drain(self) -> None:
-        """Into maintenance: it closes its clients' connections, takes no new ones, and leads no queue."""
+        """Enter maintenance mode: close clients' connections, take no new ones, and lead no queue."""
         self.ctl("drain", tool="rabbitmq-upgrade")
 
     def revive(self) -> None:
@@ -134,7 +135,7 @@ class Broker(Private):
     # --- what is in its files ---
 
     def adopt(self, identity: Mapping[str, Any]) -> None:
-        """Be this node of a cluster from now on; not while it runs. `Cluster` says who and where it is."""
+        """Become a node of a cluster, with this identity; not while it runs."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.write_private(self.file, json.dumps(identity))
 
@@ -164,14 +165,14 @@ class Broker(Private):
                 return
             except _PortTaken:
                 self._end(signal.SIGKILL)
-            except BaseException:  # a start that is interrupted leaves nothing behind either
+            except BaseException:  # an interrupted start leaves nothing behind either
                 self._end(signal.SIGKILL)
                 raise
         raise BrokerError(f"three times a port was taken by another program; the log is {self._log}")
 
     def _launch(self, node: dict[str, Any], fresh_ports: bool) -> None:
         script = files.home() / "rabbitmq-server"
-        cluster = node.get("cluster")  # its folder: the nodes of a cluster share one epmd, which is marked so
+        cluster = node.get("cluster")  # its folder: the nodes of a cluster share one epmd, marked with it
         if fresh_ports:
             node["ports"] = files.free_ports() | ({"epmd": node["ports"]["epmd"]} if cluster else {})
         files.write_config(self.folder, node, self._config | node.get("config", {}), self._plugins)
@@ -194,8 +195,9 @@ class Broker(Private):
             try:
                 connect(self.uri, name="leash broker start").close()
                 self.management.ask("GET", "/api/overview")
+                socket.create_connection(("127.0.0.1", self.port("stream")), timeout=5).close()
                 return
-            except (AmqpError, BrokerError):
+            except (AmqpError, BrokerError, OSError):
                 if not self.running:
                     raise self._failure() from None
                 if passed > _START_SECONDS:

@@ -1,8 +1,8 @@
-"""The processes of a private broker: by id and start time, so that a reused id is never hit, and by the mark
-that each of them has in its environment.
+"""The processes of a private broker: found by id and start time, so that a reused id is never hit, and by
+the mark that each of them has in its environment.
 
-Run as a program, this file is the watchdog of a broker that somebody owns: it waits for the end of its owner
-and then ends the broker. So it imports nothing but the standard library.
+Run as a program, this file is the watchdog of an owned broker: it waits for the end of its owner and then
+ends the broker. So it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 MARK = "LEASH_NODE"
-"""The variable that names the folder of the node, or of the cluster, that a process belongs to."""
+"""The environment variable with the folder of the node or cluster that a process belongs to."""
 
-_LOOK = 0.2  # seconds until the watchdog looks for its owner again
+_LOOK = 0.2  # seconds between the watchdog's looks at its owner
 _KILL_SECONDS = 10.0
 
 
 def spawn(command: list[str], environment: Mapping[str, str], log: Path | None = None) -> int:
-    """Start a program in a session of its own, which may outlive us; returns its id.
+    """Start a program in its own session, so that it may outlive us; returns its id.
 
-    Without a log it holds none of our files: whoever reads our output is not kept waiting by it.
+    It inherits none of our files but the log, so that readers of our output do not wait for it.
     """
     with open(log or os.devnull, "a") as output:
         process = subprocess.Popen(
@@ -37,31 +37,31 @@ def spawn(command: list[str], environment: Mapping[str, str], log: Path | None =
             stderr=output,
             start_new_session=True,
         )
-    process.returncode = 0  # nobody waits for it here; `alive` reaps it if it ends before us
+    process.returncode = 0  # not waited for here; `alive` reaps it if it ends before us
     return process.pid
 
 
 def started(pid: int) -> str:
-    """When a process was started, in the kernel's own words; empty if there is none."""
+    """When a process was started, according to the kernel; empty if it does not exist."""
     fields = _stat(pid)
     return fields[19] if fields else ""
 
 
 def alive(pid: int, since: str) -> bool:
-    """Whether the process that was `started` then still runs."""
+    """True if the process with this start time still runs."""
     with contextlib.suppress(OSError):
-        os.waitpid(pid, os.WNOHANG)  # if it is our child and ended, it would stay a zombie
+        os.waitpid(pid, os.WNOHANG)  # a child of ours that ended would stay a zombie
     fields = _stat(pid)
     return bool(fields) and fields[19] == since and fields[0] != "Z"
 
 
 def stopped(pid: int) -> bool:
-    """Whether a process is frozen by SIGSTOP."""
+    """True if a process is frozen by SIGSTOP."""
     return _stat(pid)[:1] == ["T"]
 
 
 def gone(pid: int, since: str, seconds: float) -> bool:
-    """Wait for a process to end; False: it still runs after that time."""
+    """Wait for a process to end; False: it still runs after `seconds`."""
     deadline = time.monotonic() + seconds
     while alive(pid, since):
         if time.monotonic() > deadline:
@@ -85,13 +85,13 @@ def kill(pid: int, since: str) -> None:
 
 
 def marked(folder: Path) -> Iterator[int]:
-    """Every process of the node or cluster in a folder, wherever it was started from."""
+    """Every process of the node or cluster in a folder, whoever started it."""
     wanted = f"{MARK}={folder}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 environment = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:  # it has ended, or is somebody else's
+            except OSError:  # it has ended, or belongs to another user
                 continue
             if any(each == wanted or each.startswith(wanted + b"/") for each in environment):
                 yield int(entry.name)
@@ -109,7 +109,7 @@ def kill_marked(folder: Path) -> None:
 
 
 def watch_owner(folder: Path) -> tuple[int, str]:
-    """Start a watchdog which ends all in a folder when this process ends, however it ends."""
+    """Start a watchdog that ends all processes of a folder when this process ends, however it ends."""
     own = os.getpid()
     command = [sys.executable, "-I", "-S", __file__, str(own), started(own), str(folder)]
     pid = spawn(command, os.environ)

@@ -1,1 +1,1 @@
-"""The command line, a file for each command. The library never imports it."""
+"""The command line, with a file for each command. The library never imports it."""

@@ -1,4 +1,4 @@
-"""`leash broker`: a private node, or a cluster of some, on this machine."""
+"""`leash broker`: a private node or cluster on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leash.broker import Broker, Cluster, Private, at, default_folder, own_uri
 from leash.errors import AmqpError, ConfigError
 
 broker_app = typer.Typer(
-    help="A private RabbitMQ node on this machine, or a cluster of three, for trying things out. "
+    help="A private RabbitMQ node or cluster on this machine, to try things out. "
     "With LEASH_URI set, everything uses that broker instead.",
     no_args_is_help=True,
 )
@@ -30,10 +30,12 @@ def start(
     folder: Folder = None,
     nodes: Annotated[
         int | None,
-        typer.Option("--nodes", help="How many; more than one form a cluster (default: one, or as before)."),
+        typer.Option(
+            "--nodes", help="The number of nodes; more than one form a cluster (default: 1, or as before)."
+        ),
     ] = None,
 ) -> None:
-    """Start it in the background, or find the one that runs; returns when it is ready."""
+    """Start it in the background, unless it is running; returns when it is ready."""
     place = _wanted(folder or default_folder(), nodes)
     if _own_is_used(place):
         return
@@ -55,7 +57,7 @@ def start(
 
 @broker_app.command()
 def status(folder: Folder = None) -> None:
-    """Say which nodes run, and where; exit status 1 if one does not."""
+    """Show which nodes run, and where; exit status 1 if one does not."""
     place = at(folder or default_folder())
     if _own_is_used(place):
         connect(own_uri() or "").close()
@@ -71,7 +73,7 @@ def status(folder: Folder = None) -> None:
 
 
 def _state(node: Broker) -> bool:
-    """Print what a node is like; whether it takes connections."""
+    """Print a node's state; True if it takes connections."""
     if not node.running:
         typer.echo(f"Not running: {node.shown()}")
         return False
@@ -92,10 +94,10 @@ def stop(
     purge: Annotated[bool, typer.Option("--purge", help="Delete its data too.")] = False,
     node: Annotated[
         int | None,
-        typer.Option("--node", help="Of a cluster, only this one: 1, 2, ... `start` brings it back."),
+        typer.Option("--node", help="Only this node of a cluster: 1, 2 or so on. `start` brings it back."),
     ] = None,
 ) -> None:
-    """Stop it and every process of it."""
+    """Stop it and all its processes."""
     place = at(folder or default_folder())
     if _own_is_used(place):
         return
@@ -117,7 +119,7 @@ def uri(folder: Folder = None) -> None:
 
 
 def _wanted(folder: Path, nodes: int | None) -> Private:
-    """What is in the folder; something new, if nothing is."""
+    """The node or cluster in the folder, or a new one."""
     place = at(folder)
     if isinstance(place, Cluster) or (nodes or 1) > 1:
         return Cluster(folder, nodes)
@@ -127,7 +129,7 @@ def _wanted(folder: Path, nodes: int | None) -> Private:
 
 
 def _own_is_used(place: Private) -> bool:
-    """Whether LEASH_URI names another broker; says so."""
+    """True, with a line that says so, if LEASH_URI names another broker."""
     own = own_uri()
     if own is None or (place.exists and own == place.uri):
         return False

@@ -1,4 +1,4 @@
-"""`leash consume module:name`: find the consumer, run it, and show what it does until it ends."""
+"""`leash consume module:name`: finds a consumer, runs it, and shows what it does until it ends."""
 
 from __future__ import annotations
 
@@ -30,22 +30,20 @@ def consume(
             metavar="MODULE:NAME", help="Where the Consumer is, like app:consumer.", show_default=False
         ),
     ],
-    every: Annotated[
-        float, typer.Option(help="Seconds from one look at the queues to the next.", min=0.1)
-    ] = 1.0,
+    every: Annotated[float, typer.Option(help="Seconds between two looks at the queues.", min=0.1)] = 1.0,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Lines instead of a table, on a terminal too.")
+        bool, typer.Option("--plain", help="Print lines instead of a table, even on a terminal.")
     ] = False,
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve Prometheus metrics on this port.", min=0, max=65535)
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option(help="Who may ask for them: 0.0.0.0 is everybody.")
+        str, typer.Option(help="The address to serve metrics on; 0.0.0.0 for all.")
     ] = "127.0.0.1",
 ) -> None:
-    """Run a consumer until SIGINT or SIGTERM (twice: leave at once), and show how its queues are doing.
+    """Run a consumer until SIGINT or SIGTERM (twice: leave at once), and show the state of its queues.
 
-    depth: messages waiting at the broker. share and target: its part of the work, and its part by quantum.
+    depth: messages waiting at the broker. share and target: its share of the work, and its share by quantum.
     window: how many messages the broker may send ahead. wait: how long they waited here for a worker.
     """
     consumer = find(app)
@@ -58,11 +56,11 @@ def consume(
 
 
 def find(app: str) -> Consumer:
-    """Import it, from the current folder too."""
+    """Import a consumer, also from the current folder."""
     from leash.consumer import Consumer
 
     module, _, name = app.partition(":")
-    if not name or not all(module.split(".")):  # a relative one has no package here
+    if not name or not all(module.split(".")):  # no relative names
         raise ConfigError("app", app, _SHAPE)
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -77,7 +75,7 @@ def find(app: str) -> Consumer:
 
 
 def run(consumer: Consumer, every: float, plain: bool) -> None:
-    """Until a signal ends it. The consumer has the main thread, for the signals; showing has another."""
+    """Run until a signal. The consumer needs the main thread, for the signals; another shows its state."""
     from rich.console import Console
 
     console = Console()
@@ -97,7 +95,7 @@ def run(consumer: Consumer, every: float, plain: bool) -> None:
 
 
 def _log_to(console: Console | None) -> None:
-    """Beside a table only what matters; as lines everything, on stderr."""
+    """Log only warnings beside a table; log everything to stderr with lines."""
     if console is None:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     else:
@@ -145,6 +143,6 @@ def _show_lines(consumer: Consumer, console: Console, every: float, over: thread
 
     def show(before: Stats | None, now: Stats) -> None:
         for line in consume_table.lines(before, now):
-            print(line, file=console.file, flush=True)  # as it is: no markup, no wrapping
+            print(line, file=console.file, flush=True)  # no markup, no wrapping
 
     _looks(consumer, every, over, show)

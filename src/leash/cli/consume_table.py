@@ -1,4 +1,4 @@
-"""A running consumer for people: rows from two looks at its stats, as a table or as plain lines."""
+"""Shows a running consumer: rows from two looks at its stats, as a table or as plain lines."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from leash.consumer.stats import QueueStats, Stats
 
 
 class Row(NamedTuple):
-    """One queue, since the look before."""
+    """One queue, since the previous look."""
 
     queue: str
     depth: int | None
     rate: float
-    """Messages handled a second."""
+    """Messages handled per second."""
     share: float
     target: float
     window: int
     wait: float | None
-    """Mean seconds in the buffer; None where nothing was handled."""
+    """Mean seconds in the buffer; None if nothing was handled."""
     failed: int
     note: str
 
@@ -60,7 +60,7 @@ def _note(each: QueueStats) -> str:
 
 
 def summary(stats: Stats) -> str:
-    """The consumer as a whole, in a line."""
+    """The consumer as a whole, in one line."""
     parts = [f"{stats.seconds:.0f} s", "connected" if stats.connected else "not connected"]
     if stats.round_trip is not None:
         parts.append(f"round trip {_time(stats.round_trip)}")
@@ -90,7 +90,7 @@ def table(before: Stats | None, now: Stats) -> Table:
 
 
 def lines(before: Stats | None, now: Stats) -> list[str]:
-    """For a log: one line a queue, `name=value`, and one for the consumer."""
+    """Lines for a log: one per queue, of `name=value`, and one for the consumer."""
     found = []
     for row in rows(before, now):
         cells = " ".join(f"{name}={value}" for name, value in _cells(row).items())

@@ -1,4 +1,4 @@
-"""`leash dead`: look at parked messages, send them back to work, or drop them."""
+"""`leash dead`: shows parked messages, sends them back to their queue, or drops them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ QueueName = Annotated[
 def list_(
     queues: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[QUEUE]...", help="Work queues; all there are, if left out.", show_default=False
-        ),
+        typer.Argument(metavar="[QUEUE]...", help="Work queues (default: all).", show_default=False),
     ] = None,
     uri: which.BrokerUri = None,
 ) -> None:
-    """How many messages are parked, by queue.
+    """Count the parked messages of each queue.
 
-    Without names the management plugin is asked for them (at LEASH_MANAGEMENT_URL, or port 15672).
+    Without names, the management plugin lists the queues (at LEASH_MANAGEMENT_URL, or port 15672).
     """
     from leash.consumer import parked
 
@@ -56,14 +54,14 @@ def list_(
 @dead_app.command()
 def show(
     queue: QueueName,
-    limit: Annotated[int, typer.Option(help="How many, from the oldest on.", min=1)] = 10,
-    size: Annotated[int, typer.Option("--bytes", help="How much of each body.", min=0)] = 200,
-    traceback: Annotated[bool, typer.Option("--traceback", help="The whole traceback, too.")] = False,
+    limit: Annotated[int, typer.Option(help="How many to show, oldest first.", min=1)] = 10,
+    size: Annotated[int, typer.Option("--bytes", help="How many bytes of each body to show.", min=0)] = 200,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show the whole traceback too.")] = False,
     uri: which.BrokerUri = None,
 ) -> None:
     """Show parked messages, with the error, headers and the beginning of the body. They stay parked.
 
-    (On a quorum queue those that were shown go to its end.)
+    (In a quorum queue, shown messages move to the end.)
     """
     from leash.consumer import parked
 
@@ -85,15 +83,13 @@ def show(
 @dead_app.command()
 def retry(
     queue: QueueName,
-    limit: Annotated[
-        int | None, typer.Option(help="How many, from the oldest on; all, if left out.", min=1)
-    ] = None,
+    limit: Annotated[int | None, typer.Option(help="How many, oldest first (default: all).", min=1)] = None,
     uri: which.BrokerUri = None,
 ) -> None:
-    """Send parked messages back to their queue, with all their tries before them.
+    """Send parked messages back to their queue, with a full set of tries.
 
-    Each is published with a confirm before it leaves the dead queue: none is lost, and if this is killed
-    in between some are there twice.
+    Each is published with a confirm before it leaves the dead queue: none is lost, and if this command is
+    killed in between, some exist twice.
     """
     from leash.amqp import connect
     from leash.consumer import parked
@@ -130,7 +126,7 @@ def _connected(uri: str | None) -> Iterator[tuple[Connection, Management]]:
 
 
 def shown(value: Any) -> str:
-    """Text that somebody else wrote, safe for a terminal."""
+    """Text from a publisher, made safe for a terminal."""
     try:
         text = value if isinstance(value, str) else repr(value)
     except RecursionError:
@@ -139,7 +135,7 @@ def shown(value: Any) -> str:
 
 
 def preview(body: bytes, size: int) -> str:
-    """The beginning of a body: as text where it is text, else as bytes."""
+    """The beginning of a body: as text if it is text, otherwise as bytes."""
     head = body[:size]
     more = " ..." if len(body) > size else ""
     try:

@@ -1,4 +1,4 @@
-"""`leash demo`: see it work."""
+"""`leash demo`: shows Leash at work."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import typer
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--folder", help="Where the result goes.", file_okay=False)] = Path(
-        "leash-demo"
-    ),
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Where to write the result.", file_okay=False)
+    ] = Path("leash-demo"),
 ) -> None:
-    """Ten priority queues to Parquet through Spark, with fair shares and a rate limit: about a minute."""
+    """Read ten queues into Parquet through Spark, with fair shares and a rate limit: about a minute."""
     from leash.lab import demo as show
 
     show.run(folder)

@@ -1,4 +1,4 @@
-"""`leash lab`: what it prints, and where it gets a broker."""
+"""`leash lab`: runs experiments and prints their figures."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def hash_(simulate: Simulate = False, json: Json = None, report: Report = None) 
 def all_(
     simulate: Simulate = False, json: Json = Path("leash-lab.json"), report: Report = Path("leash-lab.html")
 ) -> None:
-    """All five, with a report."""
+    """Run all five, and write a report."""
     run(["fair", "qos", "codel", "rate", "hash"], simulate, json, report)
 
 
 def run(names: Sequence[str], simulate: bool, json: Path | None, report: Path | None) -> None:
-    """Exit status 1 if any figure is out of its bounds."""
+    """Run experiments; exit status 1 if a figure is out of its bounds."""
     from leash.lab import experiments
     from leash.lab import report as pages
     from leash.lab.quiet import QUIET
@@ -82,7 +82,7 @@ def run(names: Sequence[str], simulate: bool, json: Path | None, report: Path | 
     away = max([each.away for each in measured], default=0.0)
     again = sum([each.again for each in measured])
     if away or again:
-        machine["away"] = f"{away:.1%} of the time; {again} measurements made again for it"
+        machine["away"] = f"{away:.1%} of the time; {again} measurements repeated because of it"
     for result in results:
         _show(result)
     if json is not None:
@@ -111,7 +111,7 @@ class Node(NamedTuple):
 
 @contextlib.contextmanager
 def node_of_ours() -> Iterator[Node]:
-    """LEASH_URI's broker, the private node if it runs, or one that is gone when we are."""
+    """LEASH_URI's broker, the private node if it runs, or a temporary one."""
     from leash.broker import Broker
 
     found = which.known()

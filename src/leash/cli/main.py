@@ -1,4 +1,4 @@
-"""The `leash` command. Each part imports what it needs when it is called, so that `leash --help` is quick."""
+"""The `leash` command. Each command imports what it needs when called, so that `leash --help` is quick."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ app.add_typer(broker_app, name="broker")
 
 
 def main() -> None:
-    """The `leash` command: an error of ours is one line, not a traceback."""
+    """Run the `leash` command: a LeashError is one line, not a traceback."""
     try:
         app()
     except LeashError as error:

@@ -1,4 +1,4 @@
-"""`leash plan`: the cheapest setting that does what is asked, found by trying them all in virtual time."""
+"""`leash plan`: finds the cheapest setting that meets the goals, by trying them all in virtual time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Queues = Annotated[
     list[str] | None,
     typer.Option(
         "--queue",
-        help="name=orders,work=4,rate=200,quantum=1-4,spread=0.5: work in ms, messages a second (without: it "
-        "never runs dry), quanta to try, variation of the work. Several times for several queues.",
+        help="name=orders,work=4,rate=200,quantum=1-4,spread=0.5: work in ms, messages per second (without: "
+        "it never runs dry), quanta to try, variation of the work. Repeat it for several queues.",
     ),
 ]
 
@@ -29,13 +29,15 @@ Queues = Annotated[
 def plan(
     file: File = None,
     queue: Queues = None,
-    work: Annotated[float, typer.Option(help="For a single queue: ms of work a message.")] = 10.0,
-    rate: Annotated[float | None, typer.Option(help="For a single queue: messages a second.")] = None,
-    round_trip: Annotated[float, typer.Option(help="To the broker and back, in ms.")] = _DEFAULT.round_trip,
-    latency: Annotated[float | None, typer.Option(help="99 % of messages faster than this, in ms.")] = None,
+    work: Annotated[float, typer.Option(help="For a single queue: ms of work per message.")] = 10.0,
+    rate: Annotated[float | None, typer.Option(help="For a single queue: messages per second.")] = None,
+    round_trip: Annotated[float, typer.Option(help="Round trip to the broker, in ms.")] = _DEFAULT.round_trip,
+    latency: Annotated[
+        float | None, typer.Option(help="99 % of messages must be faster than this, in ms.")
+    ] = None,
     windows: Annotated[str, typer.Option(help="Windows to try.")] = "1-64",
     workers: Annotated[str, typer.Option(help="Numbers of workers to try.")] = "1",
-    master: Annotated[str, typer.Option(help="The Spark master that does the work.")] = "local[*]",
+    master: Annotated[str, typer.Option(help="The Spark master to use.")] = "local[*]",
     report: Annotated[
         Path | None, typer.Option(help="Write the plot to this HTML file.", dir_okay=False)
     ] = None,
@@ -59,7 +61,7 @@ def plan(
 
 
 def _fields(text: str) -> dict[str, str]:
-    """name=a,work=4,quantum=1-4: a part without = continues the one before, as in quantum=1,2."""
+    """Parse name=a,work=4,quantum=1-4; a part without = continues the one before, as in quantum=1,2."""
     fields: dict[str, str] = {}
     last = None
     for part in text.split(","):
@@ -97,7 +99,7 @@ def _show(asked: Plan, outcomes: list[Outcome], best: Outcome | None) -> None:
 
     console = Console()
     if best is None:
-        console.print(f"None of {len(outcomes):,} settings does it. The closest:")
+        console.print(f"None of {len(outcomes):,} settings meets the goals. The closest:")
         near = sorted(outcomes, key=lambda each: (not each.kept_up, -each.busy, each.slowest))[:5]
     else:
         near = [each for each in outcomes if _beside(each, best)]
@@ -124,7 +126,7 @@ def _show(asked: Plan, outcomes: list[Outcome], best: Outcome | None) -> None:
 
 
 def _beside(outcome: Outcome, best: Outcome) -> bool:
-    """The neighbours of the best: what a little more or less would do."""
+    """True for the neighbours of the best: what a little more or less would do."""
     same = outcome.setting.workers == best.setting.workers and outcome.setting.quanta == best.setting.quanta
     return same and abs(outcome.setting.window - best.setting.window) <= 3
 
@@ -137,7 +139,7 @@ def _write(path: Path, asked: Plan, outcomes: list[Outcome], best: Outcome | Non
         _plot("Latency, 99 % of messages", "ms", outcomes, best, "slowest", LANES),
         _plot("How busy the workers are", "%", outcomes, best, "busy", LANES),
     ]
-    says = "No setting does it."
+    says = "No setting meets the goals."
     if best is not None:
         says = f"Cheapest: {best.setting.workers} workers, window {best.setting.window}."
     section = (
@@ -150,7 +152,7 @@ def _write(path: Path, asked: Plan, outcomes: list[Outcome], best: Outcome | Non
 def _plot(
     title: str, unit: str, outcomes: list[Outcome], best: Outcome | None, what: str, colours: list[str]
 ) -> dict[str, Any]:
-    """A line for each number of workers, at the best quanta (else the first)."""
+    """A line for each number of workers, at the best quanta (or the first)."""
     quanta = (best or outcomes[0]).setting.quanta
     data: list[dict[str, Any]] = []
     for index, workers in enumerate(sorted({outcome.setting.workers for outcome in outcomes})):

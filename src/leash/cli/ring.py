@@ -1,4 +1,4 @@
-"""`leash ring`: look at partitions, ask where keys go, see what a change would move, and make it."""
+"""`leash ring`: shows partitions, where keys go and what a change would move, and makes the change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State = Annotated[
     Path | None,
     typer.Option(
         "--state",
-        help="Ask no broker: read the ring from this file, as `rabbitmq-diagnostics "
+        help="Read the ring from this file instead of a broker, as `rabbitmq-diagnostics "
         "consistent_hash_exchange_ring_state` prints it.",
         exists=True,
         dir_okay=False,
@@ -32,8 +32,8 @@ Weights = Annotated[
     str | None, typer.Option("--weights", help="All queues and weights: orders.0=1,orders.1=2.")
 ]
 Bind = Annotated[list[str] | None, typer.Option("--bind", help="Add a queue: NAME or NAME=WEIGHT.")]
-Unbind = Annotated[list[str] | None, typer.Option("--unbind", help="Take a queue out.")]
-Weigh = Annotated[list[str] | None, typer.Option("--weigh", help="Another weight: NAME=WEIGHT.")]
+Unbind = Annotated[list[str] | None, typer.Option("--unbind", help="Remove a queue.")]
+Weigh = Annotated[list[str] | None, typer.Option("--weigh", help="Change a weight: NAME=WEIGHT.")]
 LayoutOption = Annotated[str, typer.Option("--layout", help="For new partitions: slots or direct.")]
 Slots = Annotated[int, typer.Option("--slots", help="For new partitions: how many slots.")]
 Kind = Annotated[str, typer.Option("--kind", help="For new partitions: classic or quorum queues.")]
@@ -48,7 +48,7 @@ Sample = Annotated[
 
 @ring_app.command()
 def show(name: Name, uri: which.BrokerUri = None, state: State = None, by: By = "routing_key") -> None:
-    """Queues, weights, slots, depth, and each one's share of all keys."""
+    """Show the queues with weights, slots, depth, and share of all keys."""
     from leash.cli import ring_options as options
     from leash.cli import ring_tables as tables
 
@@ -74,7 +74,7 @@ def route(
     state: State = None,
     by: By = "routing_key",
 ) -> None:
-    """Where each key goes, without publishing anything."""
+    """Show where each key goes, without publishing anything."""
     from leash.cli import ring_options as options
 
     found = options.layout_of(name, uri, state, by)
@@ -94,15 +94,17 @@ def plan(
     bind: Bind = None,
     unbind: Unbind = None,
     weigh: Weigh = None,
-    restart: Annotated[bool, typer.Option("--restart", help="A full stop of the broker.")] = False,
-    upgrade: Annotated[str | None, typer.Option("--upgrade", help="A newer broker, such as 3.13.")] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="After a full stop of the broker.")] = False,
+    upgrade: Annotated[
+        str | None, typer.Option("--upgrade", help="After an upgrade of the broker, to 3.13 for example.")
+    ] = None,
     sample: Sample = None,
     layout: LayoutOption = "slots",
     slots: Slots = 120,
     kind: Kind = "classic",
     ordered: Ordered = True,
 ) -> None:
-    """What a change would move, before you make it. Changes nothing."""
+    """Show what a change would move. Changes nothing."""
     from leash.cli import ring_options as options
     from leash.cli import ring_tables as tables
     from leash.partitions.plan import compare, notes
@@ -112,7 +114,7 @@ def plan(
     all_weights = options.weights_of(before, weights, bind, unbind, weigh)
     if restart or upgrade:
         if before is None or all_weights is not None:
-            raise ConfigError("restart", name, "partitions that are there, and no other change with it")
+            raise ConfigError("restart", name, "existing partitions, and no other change")
         after = before.upgraded(check_version(upgrade)) if upgrade else before.restarted()
         tables.change(before, after, options.keys_of(sample, before.by))
         tables.tell(notes(after))
@@ -148,7 +150,7 @@ def apply(
         bool, typer.Option("--delete-retired", help="Also delete retired queues that are empty and unused.")
     ] = False,
 ) -> None:
-    """Make it so; without a change, finish what was interrupted."""
+    """Make a change; without one, finish an interrupted change."""
     from leash.cli import ring_options as options
     from leash.cli import ring_tables as tables
 
@@ -177,29 +179,31 @@ def check(
     name: Name,
     uri: which.BrokerUri = None,
     state: State = None,
-    fix: Annotated[bool, typer.Option("--fix", help="Remember the order that the broker has.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Store the broker's order as the new one.")] = False,
 ) -> None:
-    """Has a restart shuffled the ring? Sends one short-lived probe a slot; exit status 1 if it has."""
+    """Check whether a restart has shuffled the ring, with one short-lived probe per slot; exit status 1 if
+    so.
+    """
     from leash.cli import ring_tables as tables
     from leash.partitions import check as compare
 
     text = None if state is None else state.read_text()
     known, found = compare(which.broker(uri).uri, name, state=text, fix=fix)
     if known == found:
-        typer.echo("the ring is in the order that is remembered")
+        typer.echo("the ring is in the stored order")
         return
-    typer.echo("the broker's ring is in another order than is remembered: a restart has shuffled it")
+    typer.echo("the broker's ring is not in the stored order: a restart has shuffled it")
     tables.change(known, found, None)
     if fix:
-        typer.echo("remembered: keys are predicted as the broker routes them now")
+        typer.echo("stored: keys are predicted as the broker routes them now")
         return
-    typer.echo("with --fix Leash takes over the new order, and nothing moves")
+    typer.echo("with --fix Leash stores the new order, and nothing moves")
     raise typer.Exit(1)
 
 
 @ring_app.command()
 def remind(name: Name, uri: which.BrokerUri = None) -> None:
-    """A marker got lost (a purge, a time to live) and a gate waits for ever: put it into its queue again."""
+    """Publish a lost marker again: a purge or a time to live removed it, and a gate waits forever."""
     from leash.partitions import remind as again
 
     for number, queue in again(which.broker(uri).uri, name):
@@ -209,13 +213,13 @@ def remind(name: Name, uri: which.BrokerUri = None) -> None:
 @ring_app.command()
 def skew(
     name: Name,
-    file: Annotated[Path, typer.Argument(help="One key a line.", exists=True, dir_okay=False)],
+    file: Annotated[Path, typer.Argument(help="A file with one key per line.", exists=True, dir_okay=False)],
     uri: which.BrokerUri = None,
     state: State = None,
     by: By = "routing_key",
     top: Annotated[int, typer.Option("--top", help="How many hot keys to name.", min=0)] = 10,
 ) -> None:
-    """How evenly a real sample of keys falls on the queues, and which keys are hot."""
+    """Show how evenly a sample of keys falls on the queues, and which keys are hot."""
     from leash.cli import ring_options as options
     from leash.cli import ring_tables as tables
 

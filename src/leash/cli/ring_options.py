@@ -1,4 +1,4 @@
-"""What the options of `leash ring` mean: which layout, which weights, which keys."""
+"""The options of `leash ring` as a layout, weights and keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def layout_of(
 
 
 def stated(name: str, state: Path, by: str) -> Layout:
-    """A ring that somebody else made, from what the broker prints."""
+    """The layout of a ring that Leash did not make, from what the broker prints."""
     version = (3, 12) if by.startswith("header:") else None
     ring = HashRing.from_state(state.read_text(), by, version)
     return Layout(name, "direct", ring.bindings, by, ready=True, version=version)
@@ -47,7 +47,7 @@ def weights_of(
     unbind: list[str] | None,
     weigh: list[str] | None,
 ) -> dict[str, int] | None:
-    """All weights as they should be; None: no change was asked for."""
+    """All weights after the change; None: no change was asked for."""
     if weights is not None:
         return dict(_pair("weights", item) for item in weights.split(","))
     if not (bind or unbind or weigh):
@@ -86,7 +86,7 @@ def partitions_of(
     kind: str = "classic",
     ordered: bool = True,
 ) -> Partitions:
-    """As those that are there, or as the options say for new ones."""
+    """Partitions like the existing ones, or as the options say for new ones."""
     if before is not None:
         by, layout, kind, ordered = before.by, before.shape, before.kind, before.ordered
         slots = len(before.order) or slots

@@ -1,4 +1,4 @@
-"""What `leash ring` prints."""
+"""The tables that `leash ring` prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_MOVES = 12
 
 
 def layout(found: Layout, states: Mapping[str, QueueState], awaited: Iterable[Pass] = ()) -> None:
-    """A row for each queue."""
+    """Print a layout: a row for each queue."""
     typer.echo(f"{found.name}: {found.shape}, by {found.by}, {found.kind} queues")
     table = Table("queue", "weight", box=None, pad_edge=False)
     columns = ["slots"] if found.shape == "slots" else []
@@ -48,11 +48,11 @@ def layout(found: Layout, states: Mapping[str, QueueState], awaited: Iterable[Pa
 
 def _waiting(awaited: Iterable[Pass]) -> None:
     for number, queue in awaited:
-        typer.echo(f"gates of move {number} wait until all that was before it in {queue!r} is settled")
+        typer.echo(f"gates of move {number} wait until all older messages in {queue!r} are settled")
 
 
 def difference(plan: Plan, keys: list[Any] | None) -> None:
-    """What is to do, and what it moves."""
+    """Print what a plan does, and what it moves."""
     for line in plan.lines or ("nothing to do",):
         typer.echo(line)
     if plan.before is not None and not plan.nothing:
@@ -61,13 +61,13 @@ def difference(plan: Plan, keys: list[Any] | None) -> None:
 
 
 def tell(notes: Iterable[str]) -> None:
-    """What to know besides."""
+    """Print notes."""
     for note in notes:
         typer.echo(f"note: {note}")
 
 
 def change(before: Layout, after: Layout, keys: list[Any] | None) -> None:
-    """The share of keys that moves, and from where to where."""
+    """Print the share of keys that moves, and from where to where."""
     typer.echo(f"moves {before.moved(after):.1%} of all keys")
     if keys is not None:
         typer.echo(f"moves {before.moved(after, keys):.1%} of the sample's {len(keys)} messages")
@@ -79,7 +79,7 @@ def change(before: Layout, after: Layout, keys: list[Any] | None) -> None:
 
 
 def skew(found: Layout, keys: list[Any], top: int) -> None:
-    """A bar for each queue; a mark where its share would end. Then the hot keys."""
+    """Print a bar for each queue, with a mark where its share would end, then the hot keys."""
     counts = Counter(found.route_many(keys).tolist()) if keys else Counter()
     shares = found.shares()
     typer.echo(f"{len(keys)} keys, {len(set(keys))} different")
@@ -104,13 +104,13 @@ def skew(found: Layout, keys: list[Any], top: int) -> None:
 
 
 def reached(step: str) -> None:
-    """Progress of an apply."""
+    """Print the progress of an apply."""
     if step in ("declared", "written", "done"):
         typer.echo({"declared": "declared", "written": "moving slots ...", "done": "moved"}[step])
 
 
 def _print(table: Table) -> None:
-    """As wide as it needs: a pipe has no width, and a cut name is no name."""
+    """Print a table in full width: a pipe has no width, and names must not be cut."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)

@@ -1,4 +1,4 @@
-"""Which broker a command means: `--uri`, else LEASH_URI, else the node of `leash broker start`."""
+"""The broker that a command uses: `--uri`, or LEASH_URI, or the node of `leash broker start`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BrokerUri = Annotated[
     typer.Option(
         "--uri",
         metavar="URI",
-        help="The broker, amqp://... (default: LEASH_URI, else the node of `leash broker start`). "
+        help="The broker, amqp://... (default: LEASH_URI, or the node of `leash broker start`). "
         "Other users of this machine can see an argument: for a password use LEASH_URI.",
         show_default=False,
     ),
@@ -24,7 +24,7 @@ BrokerUri = Annotated[
 
 
 class Place(NamedTuple):
-    """A broker, and what to call it: `shown` has no password."""
+    """A broker, and its name for people: `shown` has no password."""
 
     uri: str
     management: Management
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 def broker(given: str | None) -> Place:
-    """The broker to use; an error that says what to do if there is none."""
+    """The broker to use, or an error that says what to do."""
     from leash.management import Management
 
     if given is not None:

@@ -1,4 +1,4 @@
-"""What the connection's reader brings: messages into their lane, those in danger into limbo."""
+"""Puts arriving messages into their lane, and those in danger into limbo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TELL_EVERY = 1_000_000_000
 
 
 class Arrivals:
-    """Of one consumer."""
+    """The arrivals of one consumer. Called by the connection's reader thread."""
 
     def __init__(self, engine: Engine, costs: Costs | None, deadlines: frozenset[str]) -> None:
         self._engine = engine
@@ -29,7 +29,7 @@ class Arrivals:
         self._deadlines = deadlines
         self._tried: dict[str, tuple[object, int]] = {}
         """The message at the head of an ordered lane whose channel is gone, and how often it failed."""
-        self._next_trouble = 0  # when to tell of a cost again that makes no sense
+        self._next_trouble = 0  # when to log an invalid cost again
 
     def deliver(self, link: Link, batch: Deliveries) -> None:
         now = self._engine.clock.now()
@@ -85,7 +85,7 @@ class Arrivals:
         return costs
 
     def _recognise(self, link: Link, first: Raw) -> None:
-        """The head of an ordered lane on a new channel may be one that failed on the old one."""
+        """Recognise the head of an ordered lane on a new channel if it failed on the old one."""
         known = self._tried.get(link.queue)
         if known is not None and link.ledger.delivered == 0:
             del self._tried[link.queue]
@@ -93,7 +93,7 @@ class Arrivals:
                 link.failures, link.head = {first[TAG]: known[1]}, known[0]
 
     def remember(self, link: Link) -> None:
-        """How often the head of an ordered lane failed, for when it comes again. Under the lock."""
+        """Remember how often the head of an ordered lane failed, until it is redelivered. Under the lock."""
         for tag, failures in link.failures.items():
             if not link.ledger.is_settled(tag):
                 self._tried[link.queue] = (link.head, failures)

@@ -1,4 +1,4 @@
-"""Where a consumer takes the time from; `leash.testing` puts virtual time in its place."""
+"""The clock of a consumer; `leash.testing` replaces it with virtual time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 class Clock(NamedTuple):
     now: Callable[[], int]
-    """Ns that never go back."""
+    """Monotonic time in ns."""
     wall: Callable[[], float]
-    """Seconds since 1970, as in a message's timestamp."""
+    """Seconds since 1970, like a message's timestamp."""
 
 
 SYSTEM = Clock(time.monotonic_ns, time.time)

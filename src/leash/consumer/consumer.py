@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 import socket
@@ -10,11 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import FrameType
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args, overload
 
 from leash.amqp.uri import Uri, parse
 from leash.consumer.costs import Asked, costs_of
+from leash.consumer.handlers import D, Decorator, Handlers, Middleware, R
+from leash.consumer.message import Message
 from leash.consumer.partitioned import PartitionedSession
 from leash.consumer.retry import Retry
 from leash.consumer.session import LIVE, Parts, Session
@@ -26,10 +28,8 @@ from leash.fleet import Budget
 from leash.policies.exact import Number, whole
 from leash.units import nanoseconds
 
-Handler = TypeVar("Handler", bound=Callable[..., Any])
-
 _RETRY = Retry()
-_LOOK = 0.1  # seconds until `run` looks for signals again
+_LOOK = 0.1  # seconds between two checks for signals in `run`
 
 
 class Consumer:
@@ -46,32 +46,35 @@ class Consumer:
     Arguments:
         uri: The broker, `amqp://user:password@host:port/vhost`; several hosts, separated by commas, for a
             cluster.
-        queues: Names, or `Queue`s with a quantum, a rate, a tier, ... Leash declares none of them.
-        partitions: Instead of queues, the name of partitions (`leash.Partitions`): consumes all their
-            queues, each in order, shared with all other processes that do.
+        queues: Names, or `Queue`s with a quantum, a rate, a tier and so on. Leash does not declare them.
+            Required, unless `partitions` is given. Default: none.
+        partitions: The name of partitions (`leash.Partitions`), instead of `queues`. All their queues are
+            consumed, each in order, and shared with the other processes that consume them. Default: None.
         workers: How many messages are worked on at once: threads for a plain handler, tasks of one event
             loop for an `async def`. Default: 1; with partitions, one for each queue.
-        retry: How often and how far apart a failing message is tried: `Retry(tries=5, delay=2.0)` unless
-            told otherwise. None: one try.
+        retry: How often and how far apart a failing message is tried. Default: `Retry()`, which is five
+            tries, two seconds apart. None: one try.
         on_exhausted: What becomes of a message after its last try: "park" (the default) copies it, with the
-            error, to `leash.dead.<queue>`; "reject" leaves it to the queue's dead-letter exchange, without
-            which it is gone; "discard" drops it.
-        cost: What a message costs its queue's share: "count" (the default: 1), "bytes", "time" (what its
-            handler took), "header:<name>", or a function of the message that returns a whole number.
-        rate: Messages a second, of all queues together, in this process: every process has its own. For a
-            limit over all processes use `budget`. Default: no limit.
-        burst: How many of these may come at once after a pause. Default: 1. Needs a rate.
-        budget: A `Budget` that every message needs permits of, shared with every process that names it.
-            Default: none.
-        guaranteed: Percent of the service that a lower tier gets even while higher ones have work: `{1:
-            20}`.
-        buffer_messages: Messages that all queues together may hold here and have on their way. Default:
-            20,000, or twice what the workers' batches take if that is more.
-        buffer_bytes: The same in bytes of bodies. Default: 32 MiB.
+            error, to `leash.dead.<queue>`; "reject" sends it to the queue's dead-letter exchange, or drops it
+                if there is none; "discard" drops it.
+        cost: What a message takes of its queue's share: "count" (the default: 1), "bytes", "time" (of its
+            handler), "header:<name>", or a function of the message that returns a whole number.
+        rate: Messages per second, over all queues, in this process only. For a limit over all processes use
+            `budget`. Default: None, no limit.
+        burst: How many messages may be handled at once after a pause. Default: 1. Needs a rate.
+        budget: A `Budget`, shared with every process that names it. Every message needs a permit from it.
+            Default: None.
+        guaranteed: The percentage of the service that a tier gets even while lower-numbered ones have work:
+            `{1: 20}`. Default: none.
+        buffer_messages: Messages that all queues together may have buffered here or in flight. Default:
+            20,000, or twice the messages that the workers' batches hold, if that is more.
+        buffer_bytes: The same, in bytes of message bodies. Default: 32 MiB.
         drain: Seconds that `stop` waits for handlers to finish. Default: 30.
-        consumer_timeout: The broker's own `consumer_timeout` in seconds: handlers that come near it are
-            named in the log. Default: 1800, which is RabbitMQ's.
-        name: For the broker's list of connections. Default: `leash <host>:<pid>`.
+        consumer_timeout: The broker's `consumer_timeout` in seconds. Handlers that come near it are logged.
+            Default: 1800, as in RabbitMQ.
+        middleware: Functions around the handler, the first one outermost: `def log(message, call_next)`
+            calls `call_next(message)`; `async def` if the handlers are. Default: none.
+        name: The name in the broker's list of connections. Default: `leash <host>:<pid>`.
     """
 
     def __init__(
@@ -92,14 +95,13 @@ class Consumer:
         buffer_bytes: int = BUFFER_BYTES,
         drain: float = 30.0,
         consumer_timeout: float = 1800.0,
+        middleware: Iterable[Middleware] = (),
         name: str = "",
     ) -> None:
         place, specs = parse(uri), queues_of(queues)
         if not specs and partitions is None:
             raise ConfigError("queues", [], "at least one queue")
         count = whole("workers", 1 if workers is None else workers, 1)
-        if retry is not None and not isinstance(retry, Retry):
-            raise ConfigError("retry", retry, "a Retry, or None for one try")
         if on_exhausted not in get_args(OnExhausted):
             raise ConfigError("on_exhausted", on_exhausted, f"one of {', '.join(get_args(OnExhausted))}")
         kind, costs = costs_of(cost)
@@ -113,7 +115,7 @@ class Consumer:
             uri=place,
             queues=specs,
             workers=count,
-            retry=retry or Retry(tries=1),
+            retry=_checked(retry),
             on_exhausted=on_exhausted,
             cost=kind,
             costs=costs,
@@ -130,30 +132,66 @@ class Consumer:
         self._workers = workers
         self._partitions = partitions
         if partitions is None:
-            self.settings.flow()  # what is wrong with the lanes is said now
+            self.settings.flow()  # report a wrong lane now
         else:
             text("partitions", partitions, "the partitions' name")
             if specs:
                 raise ConfigError("partitions", partitions, "queues or partitions, not both")
             if rate is not None or guaranteed is not None or cost != "count":
-                raise ConfigError("rate", rate, "not with partitions; nor are guaranteed and cost")
+                raise ConfigError("rate", rate, "no rate, guaranteed or cost with partitions")
             if budget is not None:
                 raise ConfigError("budget", budget.name, "not with partitions: take from it in the handler")
-        self._handler: Callable[..., Any] | None = None
-        self._batch: Batch | None = None
+        self._handlers = Handlers(middleware)
         self._session: Session | PartitionedSession | None = None
         self._leaving = threading.Lock()
         self._ended: bool | None = None
 
-    # --- the handler ---
+    # --- the handlers ---
 
-    def handler(self, function: Handler) -> Handler:
-        """Decorates the function that gets each message: `def` runs in threads, `async def` on one loop."""
-        self._set(function, None)
-        return function
+    @overload
+    def handler(self, function: Callable[[Message], R], /) -> Callable[[Message], R]: ...
 
-    def batch_handler(self, size: int, wait: float = 1.0) -> Callable[[Handler], Handler]:
-        """Decorates a function that gets lists of up to `size` messages, of `wait` seconds at most."""
+    @overload
+    def handler(self, function: Callable[[D], R], /) -> Callable[[D], R]: ...
+
+    @overload
+    def handler(self, function: Callable[[D, Message], R], /) -> Callable[[D, Message], R]: ...
+
+    @overload
+    def handler(self, *queues: str, retry: Retry | None = _RETRY) -> Decorator: ...
+
+    def handler(self, *given: Any, retry: Retry | None = _RETRY) -> Any:
+        """Decorates the function that gets each message: `def` runs in threads, `async def` on one loop.
+
+        With names of queues, `@consumer.handler("orders", retry=Retry(tries=3))`, it gets theirs only. Its
+        first argument is the message, or, by its annotation, the decoded body; then a second one may be the
+        message.
+        """
+        if len(given) == 1 and not isinstance(given[0], str):
+            self._handlers.add(given[0])
+            return given[0]
+        if not given or not all(isinstance(each, str) for each in given):
+            raise ConfigError("handler", given, "a function, or names of queues")
+        if self._partitions is not None:
+            raise ConfigError("handler", given, "one for all queues of the partitions: no names")
+        for queue in given:
+            self._known(queue)
+        if retry is not _RETRY:
+            own = dict.fromkeys(given, _checked(retry))
+            self.settings = replace(self.settings, retries={**self.settings.retries, **own})
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            self._handlers.add(function, given)
+            return function
+
+        return decorate
+
+    def batch_handler(
+        self, size: int, wait: float = 1.0
+    ) -> Callable[[Callable[[list[Message]], R]], Callable[[list[Message]], R]]:
+        """Decorates a function that gets lists of up to `size` messages, collected for at most `wait`
+        seconds.
+        """
         if self._partitions is not None:
             raise ConfigError("batch_handler", size, "not with partitions: their messages come one at a time")
         if self.settings.budgets:
@@ -164,20 +202,11 @@ class Consumer:
             )
         batch = Batch(whole("size", size, 1, 65535), nanoseconds("wait", wait))
 
-        def decorate(function: Handler) -> Handler:
-            self._set(function, batch)
+        def decorate(function: Callable[[list[Message]], R]) -> Callable[[list[Message]], R]:
+            self._handlers.add_batch(function, batch)
             return function
 
         return decorate
-
-    def _set(self, function: Callable[..., Any], batch: Batch | None) -> None:
-        if not callable(function):
-            raise ConfigError("handler", function, "a function of one argument")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError("handler", function, "a function that does not yield: nobody would run it")
-        if self._handler is not None:
-            raise ConfigError("handler", function, "one handler for a consumer, and it has one")
-        self._handler, self._batch = function, batch
 
     # --- running ---
 
@@ -188,7 +217,7 @@ class Consumer:
 
         def on_signal(_: int, __: FrameType | None) -> None:
             nonlocal signals
-            signals += 1  # and no more: whoever is interrupted may hold any lock
+            signals += 1  # nothing else: the interrupted code may hold any lock
             if signals > 1 and not started:
                 sys.exit(1)
 
@@ -202,7 +231,7 @@ class Consumer:
             while leaver.is_alive() and signals < 2:
                 leaver.join(_LOOK)
             if signals < 2:
-                self._leave()  # is done; should it have failed, this says so
+                self._leave()  # already done; raises again if it failed
         finally:
             for number, before in installed:
                 signal.signal(number, before)
@@ -211,21 +240,18 @@ class Consumer:
             sys.exit(1)
 
     def start(self, parts: Parts = LIVE) -> None:
-        """Begin to consume, in threads of its own. Raises if a queue is missing or the broker not reached.
+        """Begin to consume, in background threads. Raises if a queue is missing or the broker unreachable.
 
-        `parts` are for `leash.testing`, which has others.
+        `parts` is for `leash.testing`, which replaces them.
         """
-        with self._leaving:  # a `stop` meanwhile waits until there is something to stop
-            if self._handler is None:
-                raise ConfigError("handler", None, "a function: decorate it with @consumer.handler")
+        with self._leaving:  # a concurrent `stop` waits until there is something to stop
+            handler = self._handlers.together(each.name for each in self.settings.queues)
             if self._session is not None:
                 raise ConfigError("start", "again", "a consumer that was not started before")
             if self._partitions is None:
-                self._session = Session(self.settings, self._handler, self._batch, parts)
+                self._session = Session(self.settings, handler, self._handlers.batch, parts)
             else:
-                self._session = PartitionedSession(
-                    self.settings, self._handler, self._partitions, self._workers
-                )
+                self._session = PartitionedSession(self.settings, handler, self._partitions, self._workers)
             try:
                 self._session.start()
             except BaseException:
@@ -233,22 +259,22 @@ class Consumer:
                 raise
 
     def stop(self) -> bool:
-        """Finish what runs and leave; False: something was still running at the deadline.
+        """Finish running handlers and leave; False: one was still running at the deadline.
 
-        A handler that calls it only asks, and is answered False at once: it is itself still running.
+        A handler may call it too, and gets False at once, because it is still running itself.
         """
         asked = self._session is not None and self._session.leave_later(self._leave)
         return False if asked else self._leave()
 
     def _leave(self) -> bool:
-        """Once; whoever else asks waits for it, and gets the same answer."""
+        """Leave once; other callers wait for it and get the same answer."""
         with self._leaving:
             if self._ended is None:
                 self._ended = self._running().stop()
             return self._ended
 
     def abandon(self) -> None:
-        """Leave at once, as a crash would: the broker delivers again what was not settled."""
+        """Leave at once, as a crash would: the broker redelivers what was not settled."""
         self._running().abandon()
 
     def reset(self) -> None:
@@ -270,9 +296,11 @@ class Consumer:
 
     @property
     def session(self) -> Session:
-        """What runs, of a consumer of queues: for tests and tools."""
+        """The running session of a consumer of queues: for tests and tools."""
         if self._partitions is not None:
-            raise ConfigError("partitions", self._partitions, "no single queue can be set or paused")
+            raise ConfigError(
+                "partitions", self._partitions, "queues: one of partitions cannot be set or paused"
+            )
         running = self._running()
         assert isinstance(running, Session)
         return running
@@ -284,7 +312,7 @@ class Consumer:
         return self._running().stats()
 
     def pause(self, queue: str) -> None:
-        """Take nothing more from a queue, and give back what is buffered."""
+        """Take no more messages from a queue, and return those that are buffered."""
         self.session.engine.pause(self._known(queue))
 
     def resume(self, queue: str) -> None:
@@ -292,11 +320,11 @@ class Consumer:
         self.session.engine.resume(self._known(queue))
 
     def set_quantum(self, queue: str, quantum: int) -> None:
-        """From its next turn on; what is left of this one is cut to it."""
+        """Change a queue's quantum from its next turn on; the rest of this turn is cut to it."""
         self.session.set_quantum(self._known(queue), quantum)
 
     def set_rate(self, queue: str | None, rate: Number | None, burst: int | None = None) -> None:
-        """A queue's rate, or that of all together (None); a rate of None is no limit."""
+        """Change the rate of a queue, or of all together if `queue` is None; a rate of None is no limit."""
         self.session.set_rate(None if queue is None else self._known(queue), rate, burst)
 
     def _known(self, queue: str) -> str:
@@ -306,8 +334,14 @@ class Consumer:
         return queue
 
 
+def _checked(retry: Retry | None) -> Retry:
+    if retry is not None and not isinstance(retry, Retry):
+        raise ConfigError("retry", retry, "a Retry, or None for one try")
+    return retry or Retry(tries=1)
+
+
 def _install(on_signal: Callable[[int, FrameType | None], None]) -> list[tuple[int, Any]]:
-    """Only the main thread may; elsewhere whoever runs it calls `stop`."""
+    """Only the main thread may install handlers; in another thread the caller uses `stop` instead."""
     if threading.current_thread() is not threading.main_thread():
         return []
     return [(number, signal.signal(number, on_signal)) for number in (signal.SIGINT, signal.SIGTERM)]

@@ -1,8 +1,8 @@
-"""What becomes of a message that failed: a later try, the dead queue, the dead-letter exchange, or nothing.
+"""The copies of failed messages: for a later try, the dead queue, limbo or a dead-letter exchange.
 
-A later try is a copy in `leash.retry.<queue>.<ms>`, whose time to live sends it back to its queue. The copy
-is confirmed before the original is acked, so a crash between the two repeats a message and never loses it.
-How often it failed is in the copy's header, and nowhere else.
+A message waits for its next try as a copy in `leash.retry.<queue>.<ms>`, whose time to live sends it back to
+its queue. The copy is confirmed before the original is acked, so a crash between the two repeats a message
+and never loses it. Only the copy's header says how often the message failed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _DEATHS = dict.fromkeys(
     ["x-death"]
     + [f"x-{which}-death-{what}" for which in ("first", "last") for what in ("reason", "queue", "exchange")]
 )
-"""Left out of what waits for its next try: a broker drops a message that seems to go round in circles."""
+"""Removed from a copy that waits for its next try: the broker drops messages that seem to go in circles."""
 _AROUND = 20  # bytes of a frame that are not properties
-_SPARE = 1000  # of a frame, for that and for what the broker adds
+_SPARE = 1000  # bytes of a frame, for that and for what the broker adds
 
 
 def retry_queue(name: str, wait: int) -> str:
@@ -58,14 +58,14 @@ class Wanted(NamedTuple):
 
 
 def declare(connection: Connection, wanted: list[Wanted], spare: Container[str] = ()) -> set[str]:
-    """The queues that copies go to. Existing ones are used as they are. Returns those of the `spare` ones
-    that there cannot be; any other is an error.
+    """Declare the queues that copies go to. Existing ones are used as they are. Returns those of the `spare`
+    ones that cannot be declared; any other failure is an error.
     """
     missing = set()
     try:
         with connection.channel() as channel:
             declare_queues(channel, wanted)
-    except ChannelError:  # one was refused, and all after it were not looked at
+    except ChannelError:  # one was refused, and those after it were not tried
         for queue in wanted:
             try:
                 _declare(connection, queue)
@@ -79,15 +79,15 @@ def declare(connection: Connection, wanted: list[Wanted], spare: Container[str] 
 
 def wanted(spec: Queue, kind: str, retry: Retry, on_exhausted: OnExhausted) -> list[Wanted]:
     """The queues for failed messages of a queue of this kind."""
-    found = []
+    queues = []
     if not spec.ordered:
-        found += [Wanted(*_waiting(spec.name, wait)) for wait in retry.waits() if wait]
+        queues += [Wanted(*_waiting(spec.name, wait)) for wait in retry.waits() if wait]
     if on_exhausted == "park":
-        found.append(dead(spec, kind))
-    for queue in found:
+        queues.append(dead(spec, kind))
+    for queue in queues:
         if len(queue.name.encode()) > 255:
             raise ConfigError("queue", spec.name, f"shorter: {queue.name!r} would have more than 255 bytes")
-    return found
+    return queues
 
 
 def dead(spec: Queue, kind: str) -> Wanted:
@@ -99,7 +99,8 @@ def limbo(spec: Queue, version: tuple[int, ...]) -> Wanted:
 
 
 def _waiting(name: str, wait: int) -> tuple[str, str, dict[str, object]]:
-    """Always a quorum queue: what expires in a classic one while its own queue is full, or away, is lost."""
+    """A retry queue is always a quorum queue: a classic one loses what expires while its target is full or
+    unavailable."""
     return (
         retry_queue(name, wait),
         "quorum",
@@ -122,12 +123,12 @@ def _declare(connection: Connection, queue: Wanted) -> None:
     except PreconditionFailed as error:
         if (
             "inequivalent" not in error.text
-        ):  # a limit of the virtual host's, say: then there is no such queue
+        ):  # for example a limit of the virtual host: then the queue does not exist
             raise ConfigError("retry", name, f"a queue that can be declared ({error.text})") from error
         lossy = queue.arguments and "x-queue-type" in error.text
         why = "it exists with other arguments"
         if lossy:
-            why += "; as a classic queue it loses what it holds while its target is full or away"
+            why += "; as a classic queue it loses messages while its target is full or unavailable"
         log.log(logging.WARNING if lossy else logging.INFO, "event=queue_kept queue=%r reason=%r", name, why)
         return
     except AccessRefused as error:
@@ -144,7 +145,7 @@ def _declare(connection: Connection, queue: Wanted) -> None:
 
 
 def later(message: Message, wait: int) -> Outgoing | None:
-    """The copy that comes again after `wait` ms; None: its headers fill a frame, and ours do not fit in."""
+    """The copy that is redelivered after `wait` ms; None: ours do not fit into the frame of its headers."""
     target = retry_queue(message.queue, wait) if wait else message.queue
     properties = _properties(message.raw_properties, {**_address(message), **_DEATHS})
     if len(properties) > _room(message):
@@ -153,10 +154,10 @@ def later(message: Message, wait: int) -> Outgoing | None:
 
 
 def rescued(message: Message, target: str) -> Outgoing:
-    """The copy of a message that came back too often, or was requeued from limbo: it has not failed."""
+    """The copy of a message that was redelivered too often, or requeued from limbo: it has not failed."""
     raw = message.raw_properties
     headers = {**_address(message), TRIES: message.tries, RESCUED: rescues(raw) + 1}
-    bare = {**dict.fromkeys(headers), **_DEATHS}  # as it was published, without what brokers added
+    bare = {**dict.fromkeys(headers), **_DEATHS}  # as it was published, without the broker's additions
     flag = {TRIES: headers[TRIES], RESCUED: headers[RESCUED]}
     for changes, spare in ((headers, _SPARE), ({**bare, **flag}, _AROUND), (bare, 0)):
         properties = _properties(raw, changes)
@@ -166,19 +167,20 @@ def rescued(message: Message, target: str) -> Outgoing:
 
 
 def dead_lettered(message: Message, exchange: str, key: str) -> Outgoing:
-    """The copy for a queue's own dead-letter exchange, which may have no queue for it, as ever."""
+    """The copy for a queue's own dead-letter exchange, which may have no queue for it, as usual."""
     headers = {**dict.fromkeys(_address(message)), RESCUED: None}
-    return Outgoing(message.body, exchange, key, _properties(message.raw_properties, headers))
+    properties = _properties(message.raw_properties, headers)
+    return Outgoing(message.body, exchange, key, properties, mandatory=False)
 
 
 def parked(message: Message, error: BaseException) -> Outgoing:
-    """The copy for the dead queue, with what went wrong and where it was published."""
+    """The copy for the dead queue, with the error and where the message was published."""
     why = {ERROR: _shown(error), TRACE: _traced(error), FROM: message.queue}
     for kept in (why, {**why, TRACE: None}):
         properties = _properties(message.raw_properties, {**_address(message), **kept})
         if len(properties) <= _room(message):
             break
-    else:  # its own headers fill a frame: save the body
+    else:  # its own headers fill a frame: keep only the body
         properties = _bare({**_address(message), **why})
     return Outgoing(message.body, "", dead_queue(message.queue), properties, mandatory=True)
 
@@ -195,7 +197,7 @@ def _address(message: Message) -> dict[str, object]:
 
 
 def _room(message: Message, spare: int = _SPARE) -> int:
-    """AMQP carries all properties in one frame."""
+    """The bytes left for headers: AMQP carries all properties in one frame."""
     return message.link.channel.connection.frame_max - spare
 
 
@@ -212,17 +214,17 @@ def _traced(error: BaseException) -> str:
 
 
 def _cut(text: str) -> str:
-    """What any header can hold, and no more of it than is useful."""
+    """Text that fits into any header, cut to a useful length."""
     return text.encode("utf-8", "backslashreplace")[:_TRACE_MOST].decode("utf-8", "ignore")
 
 
 def _properties(raw: bytes, headers: dict[str, object]) -> bytes:
-    """The message's own, but for what would make the broker refuse the copy (the publisher's name) or drop it
-    from the queue that it is to wait in (a time to live).
+    """The message's own properties, without the publisher's name, for which the broker would refuse the copy,
+    and without a time to live, for which it would drop the copy while it waits.
     """
     try:
         return with_headers(raw, headers, without=("expiration", "user_id"))
-    except ProtocolError:  # malformed as it came: save the body
+    except ProtocolError:  # the original is malformed: keep only the body
         return _bare(headers)
 
 

@@ -1,8 +1,8 @@
-"""What a message costs its lane, where that is known as it arrives: at least 1.
+"""What a message costs its lane, if that is known on arrival: at least 1.
 
-A message that cost nothing would never end its lane's turn: whoever publishes it would have the whole pool.
-One that cost without limit would put its lane to sleep for good. A header is written by publishers, so what
-it says is brought within bounds; a function is the consumer's own, and may return as much as it likes.
+A message without cost would never end its lane's turn: its publisher would get the whole pool. A cost
+without limit would put its lane to sleep for good. Publishers write headers, so a header's cost is clamped;
+a function is the consumer's own and may return any amount.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Asked = str | Callable[[Message], int]
 
 
 class Costed(NamedTuple):
-    """What a batch costs, message by message; and what was wrong with one of them, if anything was."""
+    """What a batch costs, message by message, and what was wrong with one of them, if anything."""
 
     costs: list[int]
     trouble: str | None = None
 
 
 Costs = Callable[[Deliveries, list[Raw], int], Costed]
-"""The batch, the same as raw messages, and the quantum of their lane."""
+"""The batch, the same messages as raw tuples, and the quantum of their lane."""
 
 MOST, ROUNDS = 1_000, 100
-"""A header's cost is at most this much, or so many rounds of its lane if that is more."""
+"""A header's cost is at most this, or this many rounds of its lane if that is more."""
 
 _ALLOWED = "count, bytes, time, header:<name>, or a function of the message that returns a whole number"
 
@@ -69,7 +69,7 @@ def header_cost(name: str) -> Callable[[Raw], int]:
 
 
 def _asked_for(raw: bytes, name: str) -> int:
-    """A message without the header, or with one that is no number, costs 1: somebody else published it."""
+    """A message without the header, or with one that is not a number, costs 1."""
     try:
         value = (decode_properties(raw).headers or {}).get(name)
     except ProtocolError:
@@ -79,7 +79,7 @@ def _asked_for(raw: bytes, name: str) -> int:
 
 def _called(function: Callable[[Message], int]) -> Costs:
     def costs(_: Deliveries, raws: list[Raw], __: int) -> Costed:
-        found = []
+        charged = []
         trouble = None
         for raw in raws:
             cost = 1
@@ -87,10 +87,10 @@ def _called(function: Callable[[Message], int]) -> Costs:
                 cost = function(Message(raw, _not_yet))
                 if not isinstance(cost, int) or isinstance(cost, bool) or cost < 0:
                     raise ConfigError("cost", cost, "a whole number for every message")
-            except Exception as error:  # the user's own function, in the thread that must go on reading
+            except Exception as error:  # the user's function must not end the reader thread
                 cost, trouble = 1, repr(error)
-            found.append(max(1, cost))
-        return Costed(found, trouble)
+            charged.append(max(1, cost))
+        return Costed(charged, trouble)
 
     return costs
 

@@ -1,8 +1,8 @@
-"""Copies of failed messages on their way: published with a confirm, and only then is the original acked.
+"""Publishes the copies of failed messages: the original is acked only after the copy is confirmed.
 
-Each queue, or exchange, that copies go to has a courier, which is a thread, a channel and a backlog of its
-own: a queue that takes none holds up no other. A courier that has had nothing to do for a while ends. All
-share a connection, and not with the consumers: an alarm blocks the connections that publish.
+Each queue or exchange that copies go to has a courier, with its own thread, channel and backlog: a full queue
+does not delay the others. An idle courier ends after a while. All couriers share one connection, which is not
+the consumers': an alarm blocks connections that publish.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ log = logging.getLogger("leash.consumer")
 
 BATCH = 256
 PATIENCE = 10.0
-"""Seconds without a confirm until it is called trouble."""
+"""Seconds without a confirm before it is reported as trouble."""
 IDLE = 10.0
 _BACKOFF = (0.1, 5.0)
 _CHECK = 2.0
-_WAITS = "; what failed waits, and an ordered queue with it, until this user may write to that exchange"
+_WAITS = "; failed messages, and an ordered queue with them, wait until this user may write to that exchange"
 
 Pair = tuple[Message, Outgoing]
 
@@ -63,12 +63,12 @@ class Republisher:
         """Failed messages whose copies are not confirmed yet."""
         self.confirmed = confirmed
         self.barred: Callable[[Message, Outgoing, Exception], bool] = lambda *_: False
-        """Asked when this user cannot publish a copy: whether it is taken care of otherwise."""
+        """Called when this user cannot publish a copy; True if the message was dealt with in another way."""
         self.stopped = threading.Event()
 
     @property
     def trouble(self) -> str | None:
-        """Why some failed messages cannot be republished at the moment."""
+        """Why some failed messages cannot be republished now."""
         with self._lock:
             return next((each.trouble for each in self.couriers.values() if each.trouble), None)
 
@@ -93,7 +93,7 @@ class Republisher:
     # --- for the couriers ---
 
     def dismiss(self, courier: Courier) -> bool:
-        """Whether it may end: nothing was put into its backlog meanwhile."""
+        """True if it may end: nothing was put into its backlog meanwhile."""
         with self._lock:
             if courier.backlog.empty():
                 del self.couriers[courier.target]
@@ -114,7 +114,7 @@ class Republisher:
         return connect(self.uri, name=f"{self._name} retries", avoid=avoid)
 
     def check(self) -> None:
-        """ConfigError if it is known that this user may publish no copies; under an alarm it is not."""
+        """Raises ConfigError if this user may not publish copies. During an alarm that cannot be known."""
         try:
             connection = self.connect("")
             try:
@@ -122,23 +122,23 @@ class Republisher:
             finally:
                 connection.close(1.0)
         except AccessRefused as error:
-            needed = "one with the write permission for the default exchange: copies of failed messages go by"
-            raise ConfigError("user", self.uri.username, f"{needed} it ({error.text})") from error
+            needed = "one that may write to the default exchange, which carries copies of failed messages"
+            raise ConfigError("user", self.uri.username, f"{needed} ({error.text})") from error
         except AmqpError as error:
             log.debug("event=not_checked reason=%r", str(error))
 
     def leave(self, where: str) -> None:
-        """A host serves us no longer, though its connections stand."""
+        """Leave a host that no longer serves us, although its connections are open."""
         if self._connection is not None and self._connection.where == where:
             self._connection.abort()
 
     def mend(self) -> None:
-        """A queue was deleted: declare all again."""
+        """Declare all queues again, because one was deleted."""
         self._mend(self.connection())
 
 
 class Courier:
-    """Publishes the copies for one queue, in their order."""
+    """Publishes the copies for one queue, in order."""
 
     def __init__(self, office: Republisher, target: str) -> None:
         self._office = office
@@ -168,9 +168,9 @@ class Courier:
         return batch
 
     def deliver(self, batch: list[Pair]) -> None:
-        """Until all are out, or were lost with their connection and will come again."""
+        """Publish until all are confirmed, or were lost with their connection and will be redelivered."""
         backoff = Backoff(*_BACKOFF)
-        published: Publisher | None = None  # and may still confirm them
+        published: Publisher | None = None  # may still confirm them
         while (batch := self._living(batch)) and not self._office.stopped.is_set():
             at = published
             try:
@@ -187,11 +187,11 @@ class Courier:
                 published = None
                 batch = self._refused(batch, error.messages)
                 self._troubled(error)
-                self._leave()  # RabbitMQ 3.10 refuses all on a channel that was opened without a leader
+                self._leave()  # RabbitMQ 3.10 refuses everything on a channel opened without a leader
                 self._repair()
             except PublishError as error:
                 self._troubled(error)
-                if error.messages is not None:  # to publish them again would repeat them
+                if error.messages is not None:  # publishing them again would repeat them
                     published = self._publisher
                     batch = self._refused(batch, error.messages)
                     continue
@@ -237,7 +237,7 @@ class Courier:
         return self._publisher
 
     def _leave(self) -> None:
-        """The next one gets a channel of its own."""
+        """Close the channel; the next copy opens another."""
         if self._publisher is not None:
             with contextlib.suppress(AmqpError):
                 self._publisher.close()

@@ -1,8 +1,8 @@
 """Where the threads meet: one lock around Flow and the links.
 
-The connection's reader puts messages in, workers take batches of them and bring back what became of them,
-the upkeep keeps time. Under the lock nobody waits, writes or logs; what is decided there is put into the
-outbox and into `notes`, and done by whoever leaves.
+The connection's reader puts messages in, workers take batches of them and report the results, the upkeep
+thread keeps time. No thread waits, writes or logs under the lock: frames go to the outbox and log lines to
+`notes`, and the thread that leaves the lock writes them.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("leash.consumer")
 
 NAP = 1_000_000_000
-"""A waiting worker looks again after this many ns, whatever happens."""
+"""A waiting worker looks again after this many ns in any case."""
 
 
 NEVER = 1 << 62
 
 LINGER = 1_000_000
-"""Acks wait this many ns for more once a worker finds nothing: a frame costs the broker as much as many
+"""Once a worker finds no work, acks wait this many ns for more: a frame costs the broker as much as many
 messages."""
 
 FAST = 8
-"""From this batch size on, work that is left for the next turn of a busy worker waits for 500 us at most."""
+"""From this batch size on, work may be left to a busy worker's next turn, for at most 500 us."""
 
 
 class Finished(NamedTuple):
-    """What a worker brings back: dispatches, ns for each, and the messages to ack."""
+    """What a worker reports: dispatches, ns for each, and the messages to ack."""
 
     dispatches: list[Dispatch]
     services: list[int]
@@ -77,21 +77,21 @@ class Engine:
         self.nudge = threading.Event()
         """Set when the upkeep has something to do before its next tick."""
         self.on_ready: Callable[[], None] | None = None
-        """For workers that wait in an event loop."""
+        """Wakes workers that wait in an event loop."""
         self.on_ask: Callable[[], object] = lambda: None
-        """Called when permits of a budget are wanted, or to be given back."""
+        """Called when permits of a budget are wanted, or should be returned."""
         self.traits: dict[str, Traits | None] = {}
-        """What the broker told of each queue; None where it did not."""
+        """What the broker said about each queue; None if it did not."""
         self.arrivals = Arrivals(self, costs, deadlines)
         self.settler = Settler(self)
         self.limbo: Limbo | None = None
         self._idle = 0
-        self._next_look = NEVER  # when the first of those who wait looks again
+        self._next_look = NEVER  # when the first waiting worker looks again
 
     # --- links ---
 
     def lost(self, link: Link, error: AmqpError | None = None) -> None:
-        """Its channel is gone: what came by it cannot be settled any more."""
+        """The link's channel is gone: its messages can no longer be settled."""
         with self.lock:
             if not link.alive:
                 return
@@ -116,10 +116,10 @@ class Engine:
     def pull(
         self, finished: Finished | None, most: int | None = None, until: int | None = None
     ) -> list[Dispatch] | None:
-        """Bring back what is finished and wait for work; None: stop.
+        """Report what is finished and wait for work; None: stop.
 
-        Returns an empty list once `until` has passed, if nothing more can come before that because all that
-        may be here is in work, or when the next message is to be taken from limbo.
+        Returns an empty list once `until` has passed, once no message can arrive before `until` because the
+        buffer's limit is in work, or when the next message is to be taken from limbo.
         """
         since: int | None = None
         while True:
@@ -159,7 +159,7 @@ class Engine:
             self._next_look = NEVER
 
     def patience(self, now: int, since: int, until: int | None) -> int:
-        """How long a worker may sleep that found nothing `since` then."""
+        """How long a worker may sleep that has found no work since `since`."""
         linger = since + LINGER - now
         nap = linger if linger > 0 else NAP
         return nap if until is None else max(0, min(nap, until - now))
@@ -167,8 +167,8 @@ class Engine:
     def try_pull(
         self, finished: Finished | None, most: int | None, since: int | None
     ) -> tuple[list[Dispatch], int | None, bool]:
-        """The same for an event loop: never waits nor writes. Also says for how long to wait, and whether the
-        next message is to be taken from limbo.
+        """The same for an event loop: neither waits nor writes. Also returns how long to wait, and whether
+        the next message is to be taken from limbo.
         """
         with self.lock:
             limbo = self._limbo_due()
@@ -191,7 +191,7 @@ class Engine:
             if self.stopping or (since is not None and now - since >= LINGER):
                 self.flush()
         elif self._idle and (flow.buffered >= flow.batch or (flow.sidelines.next or NEVER) < self._next_look):
-            self.ready.notify()  # there is enough for one more, or somebody to be woken by time
+            self.ready.notify()  # enough work for another worker, or a worker to be woken later
         return work, self.outbox.claim() if claim and self.outbox is not None else None
 
     def _finish(self, now: int, finished: Finished) -> None:
@@ -206,7 +206,7 @@ class Engine:
                 self.settler.ack_due(link)
 
     def give_back(self, raws: list[Raw]) -> None:
-        """Messages that no worker started."""
+        """Return messages that no worker started."""
         with self.lock:
             for raw in raws:
                 self.settler.give_back(raw[LINK], [raw])
@@ -215,7 +215,7 @@ class Engine:
     # --- under the lock ---
 
     def keep(self, message: Message) -> None:
-        """It was to be rescued, and is buffered after all."""
+        """Buffer a message that could not be rescued."""
         link = message.link
         if link.ending:
             self.settler.give_back(link, [message.raw])
@@ -224,7 +224,7 @@ class Engine:
             self.wake()
 
     def carry_out(self) -> None:
-        """What Flow decided besides dispatching."""
+        """Carry out what Flow decided besides dispatching."""
         for decision in self.flow.decisions:
             if isinstance(decision, Ask):
                 self.on_ask()
@@ -261,7 +261,7 @@ class Engine:
                 link.flush()
 
     def note(self, level: int, event: str, **fields: object) -> None:
-        """A line for the log, written by `emit`."""
+        """Note a log line; `emit` writes it."""
         self.notes.append((level, event, fields))
 
     def emit(self) -> None:
@@ -271,7 +271,7 @@ class Engine:
             log.log(level, "event=%s %s", event, " ".join(f"{k}={v!r}" for k, v in fields.items()))
 
     def wake(self) -> None:
-        """Wake as many workers as there are batches; where they are fast, whoever runs is back soon."""
+        """Wake one worker per batch of work; if handlers are fast, a running worker will be back soon."""
         if self._idle:
             batch = self.flow.batch
             count = self.flow.buffered // batch
@@ -290,7 +290,7 @@ class Engine:
             self.on_ready()
 
     def check(self) -> None:
-        """Should a busy worker have been slow after all, another one takes over."""
+        """Wake another worker if the busy one turned out to be slow."""
         limbo = self._limbo_due()
         if self._idle and (self.flow.buffered or limbo):
             self.ready.notify()
@@ -298,7 +298,7 @@ class Engine:
             self.on_ready()
 
     def drain(self) -> None:
-        """Write what is due. Not under the lock."""
+        """Write the frames that are due. Not under the lock."""
         if self.outbox is not None:
             self.outbox.drain()
 
@@ -324,7 +324,7 @@ class Engine:
         self.nudge.set()
 
     def stop(self) -> None:
-        """No more work: cancel and give back what was not started; ordered lanes keep theirs till the end."""
+        """End the work: cancel, and return what was not started; ordered lanes keep theirs until the end."""
         with self.lock:
             self.stopping = True
             for link in list(self.links.values()):

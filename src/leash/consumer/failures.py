@@ -1,17 +1,19 @@
-"""What becomes of a message that was not simply done: the one place that decides.
+"""Decides what becomes of every message that was not simply done.
 
     it failed, and tries are left       a copy for later; on an ordered lane, once more in place
     it failed for the last time         `on_exhausted`: parked, rejected or discarded
-    it came back too often              rescued into limbo (see `leash.amqp.rescue`)
-    its handler never came back         parked, whatever `on_exhausted` says
+    it was redelivered too often        rescued into limbo (see `leash.amqp.rescue`)
+    its handler never returned          parked, whatever `on_exhausted` says
     it was requeued out of limbo        a copy for its own queue
 
-The copies themselves are in `copies`, their way to the broker in `courier`.
+`copies` makes the copies, `courier` publishes them.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from zlib import crc32
 
 from leash.amqp import Connection, Outgoing
 from leash.amqp.rescue import limbo_queue
@@ -30,33 +32,39 @@ log = logging.getLogger("leash.consumer")
 
 
 class Failures:
-    """Of one running consumer."""
+    """The failures of one running consumer."""
 
     republisher: Republisher
-    """Carries the copies; it needs us to be made."""
+    """Publishes the copies. Set after construction, since it needs this object."""
 
-    def __init__(self, engine: Engine, queues: list[Queue], retry: Retry, on_exhausted: OnExhausted) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        queues: list[Queue],
+        retry_of: Callable[[str], Retry],
+        on_exhausted: OnExhausted,
+    ) -> None:
         self._engine = engine
         self._queues = queues
-        self._retry = retry
+        self._retry_of = retry_of
         self._on_exhausted = on_exhausted
         self._extra: set[str] = set()  # queues for copies that not every consumer needs
 
     # --- the queues that copies go to ---
 
     def prepare(self, connection: Connection) -> None:
-        """Look at the queues and declare those for copies: at the start, and again should one be missing."""
+        """Inspect the queues and declare those for copies: at the start, and again if one is missing."""
         engine = self._engine
         if not engine.traits:
             engine.traits = inspect(connection, self._queues)
-            if any(copies.wanted(queue, "", self._retry, self._on_exhausted) for queue in self._queues):
+            if any(self._wanted(queue, "") for queue in self._queues):
                 self.republisher.check()
         wanted = []
         for queue in self._queues:
-            told = engine.traits.get(queue.name)
-            kind = "classic" if told is None else told.kind
+            queue_traits = engine.traits.get(queue.name)
+            kind = "classic" if queue_traits is None else queue_traits.kind
             dead, limbo = copies.dead(queue, kind), copies.limbo(queue, connection.version)
-            wanted += copies.wanted(queue, kind, self._retry, self._on_exhausted)
+            wanted += self._wanted(queue, kind)
             if kind == "quorum" and not queue.ordered and len(limbo.name.encode()) <= 255:
                 wanted.append(limbo)
             if dead.name in self._extra and dead not in wanted:
@@ -67,6 +75,9 @@ class Failures:
             if engine.limbo is not None and each.name in limbos and each.name not in missing:
                 engine.limbo.made(limbos[each.name])
 
+    def _wanted(self, queue: Queue, kind: str) -> list[copies.Wanted]:
+        return copies.wanted(queue, kind, self._retry_of(queue.name), self._on_exhausted)
+
     # --- a handler raised ---
 
     def failed(self, messages: list[Message], error: BaseException) -> None:
@@ -76,18 +87,20 @@ class Failures:
             if engine.settler.claim(message):
                 try:
                     self.fail(message, error)
-                except Exception:  # whatever it is, the worker goes on, and the message is not lost
+                except Exception:  # the worker goes on in any case, and the message is not lost
                     log.exception("event=failing_failed queue=%r", message.queue)
                     engine.settler.settle(message, Outcome.REQUEUED, claimed=True)
             elif message.link.alive:
                 log.warning("event=failed_after_settling queue=%r error=%r", message.queue, error)
 
     def fail(self, message: Message, error: BaseException) -> None:
-        """One more failure of a message that is claimed."""
+        """Record one more failure of a claimed message."""
         engine, queue, failures = self._engine, message.queue, message.tries + 1
-        wait = self._retry.wait(failures)
+        retry = self._retry_of(queue)
+        # A draw that is the same in every rehearsal, and another one for the next message.
+        wait = retry.wait(failures, crc32(b"%d %d" % (message.tag, failures))) if retry.wants(error) else None
         log.warning(
-            "event=handler_failed queue=%r tries=%d of=%d error=%r", queue, failures, self._retry.tries, error
+            "event=handler_failed queue=%r tries=%d of=%d error=%r", queue, failures, retry.tries, error
         )
         with engine.lock:
             engine.counts[queue]["failed"] += 1
@@ -110,7 +123,7 @@ class Failures:
             self._engine.settler.settle(message, outcome, claimed=True)
 
     def again_in_place(self, message: Message, wait: int) -> None:
-        """After `wait` ms, while its lane waits."""
+        """Try it again after `wait` ms; its lane waits."""
         engine = self._engine
         with engine.lock:
             raw = message.raw_again()
@@ -128,15 +141,15 @@ class Failures:
                 self._engine.flow.park(message.queue)
         self._send(message, copies.parked(message, error))
 
-    # --- it came back, and nobody said why ---
+    # --- it was redelivered without a known failure ---
 
     def exempt(self, properties: bytes) -> bool:  # noqa: ARG002
-        """Whether a message must neither be moved nor parked, however often it comes back."""
+        """True if a message must neither be moved nor parked, however often it is redelivered."""
         return False
 
     def rescue(self, message: Message) -> None:
-        """It came back too often: into limbo, or where there is none to the end of its queue. In the reader's
-        thread.
+        """Move a message that was redelivered too often into limbo, or to the end of its queue if there is no
+        limbo. In the reader's thread.
         """
         limbo, queue = self._engine.limbo, message.queue
         there = limbo is not None and limbo.exists(queue)
@@ -144,8 +157,8 @@ class Failures:
         self._send(message, copies.rescued(message, limbo_queue(queue) if there else queue))
 
     def barred(self, message: Message, copy: Outgoing, error: Exception) -> bool:
-        """This user may not publish a copy, or its exchange is gone. What was to be rescued is handled
-        instead, and a dead letter parked: True.
+        """Deal with a copy that cannot be published, for lack of permission or of its exchange: a message to
+        be rescued is handled instead, and a dead letter is parked. True if one of these was done.
         """
         rescued = message.outcome is Outcome.RESCUED
         if rescued and self._engine.limbo is not None:
@@ -155,22 +168,24 @@ class Failures:
         return rescued or bool(copy.exchange)
 
     def never_settled(self, message: Message, error: NeverSettled) -> None:
-        """It takes processes down."""
+        """Park a message that takes processes down."""
         if self._engine.settler.claim(message):
             self._engine.note(logging.ERROR, "never_settled", queue=message.queue, reason=str(error))
             self._park(message, error)
 
     def out_of_limbo(self, message: Message, outcome: Outcome) -> None:
-        """A claimed message is to be requeued or rejected: from limbo that would go elsewhere than meant."""
+        """Requeue or reject a claimed message by a copy: from limbo the broker would send it elsewhere."""
         if outcome is Outcome.REQUEUED:
             self._send(message, copies.rescued(message, message.queue))
             return
-        told = self._engine.traits.get(message.queue)
-        exchange = None if told is None else told.arguments.get("x-dead-letter-exchange")
-        if told is None or exchange is None:
-            self._park(message, Rejected("rejected; clients cannot see a dead-letter exchange of its queue"))
+        queue_traits = self._engine.traits.get(message.queue)
+        exchange = None if queue_traits is None else queue_traits.arguments.get("x-dead-letter-exchange")
+        if queue_traits is None or exchange is None:
+            self._park(
+                message, Rejected("rejected; no dead-letter exchange of its queue is visible to clients")
+            )
             return
-        key = told.arguments.get("x-dead-letter-routing-key", message.routing_key)
+        key = queue_traits.arguments.get("x-dead-letter-routing-key", message.routing_key)
         self._send(message, copies.dead_lettered(message, str(exchange), str(key)))
 
     # --- copies ---
@@ -181,20 +196,20 @@ class Failures:
         self.republisher.put(message, copy)
 
     def confirmed(self, message: Message) -> None:
-        """Its copy is safe: now it can be acked, and an ordered lane goes on."""
+        """Ack a message whose copy is confirmed, and let an ordered lane go on."""
         engine, link = self._engine, message.link
         rescued = message.outcome is Outcome.RESCUED
         engine.settler.settle(message, Outcome.RESCUED if rescued else Outcome.REPUBLISHED, claimed=True)
+        if rescued or link.limbo:
+            with engine.lock:
+                link.flush()
+            engine.drain()  # the ack must be out before anybody begins with what may end this process
         with engine.lock:
             if rescued and engine.limbo is not None:
                 engine.limbo.rescued(link)
                 if engine.limbo.exists(message.queue):
                     engine.limbo.added(message.queue)
-            if link.limbo:
-                link.flush()
             if engine.links.get(message.queue) is link:
                 engine.flow.parked(message.queue)
                 engine.wake()
-        if rescued or link.limbo:
-            engine.drain()  # the ack must be out before anybody begins with what may end this process
         engine.nudge.set()

@@ -1,4 +1,4 @@
-"""What the broker tells of the queues, before anything is consumed from them."""
+"""Asks the broker about the queues before anything is consumed from them."""
 
 from __future__ import annotations
 
@@ -6,32 +6,49 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from leash.amqp.connection import Connection
+from leash.amqp.topology import declare_default, declare_queue
 from leash.amqp.traits import Traits, traits
 from leash.consumer.settings import Queue
-from leash.errors import ConfigError
+from leash.errors import ConfigError, NotFound
 
 _AT_ONCE = 8
-"""Queues that are asked about at a time: each takes a few round trips."""
+"""Queues inspected at a time: each takes a few round trips."""
 
 
 def inspect(connection: Connection, queues: Iterable[Queue]) -> dict[str, Traits | None]:
     """The traits of each queue, None where this user may not ask. NotFound if one is missing."""
     specs = {queue.name: queue for queue in queues}
     with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(specs)))) as pool:
-        found = dict(zip(specs, pool.map(lambda name: traits(connection, name), specs), strict=True))
+        found = dict(zip(specs, pool.map(lambda spec: look(connection, spec), specs.values()), strict=True))
     for name, told in found.items():
         if (error := refused(specs[name], told)) is not None:
             raise error
     return found
 
 
+def look(connection: Connection, spec: Queue) -> Traits | None:
+    """The traits of one queue, which is created if it is missing and that was asked for."""
+    try:
+        return traits(connection, spec.name)
+    except NotFound as error:
+        if spec.declare is False:
+            hint = f"Leash declares no queues; create it, or say Queue({spec.name!r}, declare=True)"
+            raise NotFound(error.code, f"{error.text}: {hint}") from error
+    with connection.channel() as channel:
+        if spec.declare is True:
+            declare_default(channel, spec.name)
+        else:
+            declare_queue(channel, spec.name, kind=spec.declare)
+    return traits(connection, spec.name)
+
+
 def refused(spec: Queue, told: Traits | None) -> ConfigError | None:
     """Why a queue cannot be consumed as asked; None: it can, as far as one may know."""
     kind = None if told is None else told.kind
     if kind == "stream":
-        what = "a queue: this is a stream, which keeps what it has, and would be read from its end on only"
+        what = "a queue: this is a stream, which keeps its messages and would be read from its end only"
         return ConfigError("queues", spec.name, what)
     if kind == "quorum" and spec.exclusive:
-        what = f"False for {spec.name!r}: a quorum queue's excludes nobody; see x-single-active-consumer"
+        what = f"False for {spec.name!r}: on a quorum queue it excludes nobody; see x-single-active-consumer"
         return ConfigError("exclusive", True, what)
     return None

@@ -1,7 +1,7 @@
 """The deliveries of one channel: which are settled, and which acks are still to go out.
 
-Acks are coalesced: everything up to a tag in one frame where no older message is still in work, else one by
-one. A tag that is not outstanding any more would close the channel, so each is remembered until it is out.
+Acks are coalesced: one frame acks everything up to a tag if no older message is still in work; otherwise they
+go one by one. Acking a tag twice would close the channel, so each is remembered until its ack is sent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from leash.consumer.settle import Outcome
 
 
 def frame(channel: int, tag: int, outcome: Outcome) -> bytes:
-    """What goes out at once, for an outcome that is not an ack."""
+    """The frame for an outcome that is not an ack."""
     if outcome is Outcome.GIVEN_BACK:
         return wire.nack(channel, tag, requeue=True)
     if outcome is Outcome.DROPPED:
@@ -27,20 +27,20 @@ class Ledger:
     def __init__(self, channel: int) -> None:
         self._channel = channel
         self._low = 1  # every tag below is settled
-        self._above: set[int] = set()  # settled, but not all below them are
-        self._loose: list[int] = []  # those of them whose ack is not out
-        self._prefix = 0  # the highest tag below `_low` whose ack is not out
+        self._above: set[int] = set()  # settled tags with unsettled ones below them
+        self._loose: list[int] = []  # those of them whose ack is not sent
+        self._prefix = 0  # the highest tag below `_low` whose ack is not sent
         self.delivered = 0
         self.settled = 0
         self.unsent = 0
-        """Acks that are not out yet."""
+        """Acks that are not sent yet."""
 
     @property
     def unsettled(self) -> int:
         return self.delivered - self.settled
 
     def settled_before(self, tag: int) -> bool:
-        """Whether all that came before this one is settled."""
+        """True if all older deliveries are settled."""
         return tag <= self._low
 
     def is_settled(self, tag: int) -> bool:

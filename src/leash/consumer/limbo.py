@@ -1,8 +1,8 @@
-"""Limbo: where messages wait that came back too often, until a worker begins with them.
+"""Limbo: where messages that were redelivered too often wait until a worker begins with them.
 
 `leash.amqp.rescue` has the rule and its reasons. A delivery that is in danger never gets into a lane's
-buffer: its copy goes to its queue's limbo. From there a message is taken only by a worker that begins with it
-at once, so one that is there again was really begun. After a few of those it is parked: it takes processes,
+buffer: its copy goes to its queue's limbo. Only a worker that begins with a message at once takes it from
+there, so a message that is back was really begun. After a few such rounds it is parked: it takes processes,
 or connections, down with it.
 """
 
@@ -20,25 +20,26 @@ from leash.consumer.message import Message
 from leash.consumer.raw import PROPERTIES, REDELIVERED, Raw
 from leash.consumer.settings import Queue
 from leash.errors import AmqpError, NeverSettled
-from leash.flow import Dispatch, outside
+from leash.flow import Dispatch, unbuffered
 
 log = logging.getLogger("leash.consumer")
 
 FATAL = 3
-"""A message from limbo is parked when it comes again after this many workers had it."""
+"""A message from limbo is parked when it is redelivered after this many workers had it."""
 
 EVERY = 50_000_000
-"""While other work waits, one message from limbo is begun in this many ns."""
+"""While other work waits, one message from limbo is begun per this many ns."""
 
 PATIENCE = 5_000_000_000
-"""For this many ns nothing begins while messages are on their way into limbo."""
+"""While messages are on their way into limbo, nothing is begun for up to this many ns."""
 
 ALONE = 30_000_000_000
-"""For this many ns a message from limbo is the only one in work, so that no other goes down with it."""
+"""For this many ns a message from limbo is the only one of them in work, so that no other goes down with it.
+One that takes longer holds up the others just once."""
 
 
 class Limbo:
-    """Of one consumer."""
+    """The limbo of one consumer's queues."""
 
     def __init__(self, engine: Engine, specs: Iterable[Queue], failures: Failures) -> None:
         self._engine = engine
@@ -48,7 +49,8 @@ class Limbo:
         self._links: dict[str, Link] = {}
         self._waiting: dict[str, int] = {}
         self._fetching = False
-        self._next = self._begun = 0
+        self._next = 0
+        self._alone: tuple[int, Link, int] | None = None  # what was taken last, and until when it is alone
         self._made: set[str] = set()
         self._rescuing: dict[Link, int] = {}
         self._since = 0
@@ -57,7 +59,7 @@ class Limbo:
     # --- in the reader's thread ---
 
     def sift(self, link: Link, raws: list[Raw]) -> list[int] | None:
-        """The places of those that may be buffered, None for all; the others are rescued or parked."""
+        """The indexes of those that may be buffered, None for all; the others are rescued or parked."""
         if not (link.alive and link.counted) or link.queue in self._helpless:
             return None
         counts = [0 if self._unsuspected(raw) else rescue.delivery_count(raw[PROPERTIES]) for raw in raws]
@@ -92,8 +94,8 @@ class Limbo:
         return not raw[REDELIVERED] or self._failures.exempt(raw[PROPERTIES])
 
     def rescuing(self, now: int) -> bool:
-        """Whether messages are on their way into limbo: then nobody begins with anything, lest it takes the
-        process down before they are safe. Not for long, should they not get there. Under the engine's lock.
+        """True if messages are on their way into limbo: then no worker begins a message, which might take the
+        process down before they are safe. This is limited in time. Under the engine's lock.
         """
         if not self._rescuing:
             return False
@@ -103,10 +105,9 @@ class Limbo:
     def rescued(self, link: Link) -> None:
         """One of them is safe. Under the engine's lock."""
         self._rescuing[link] = self._rescuing.get(link, 1) - 1
-        link.flush()
 
     def cannot_rescue(self, message: Message) -> None:
-        """This user may not publish: whoever begins with it is its last chance. So for all of its queue."""
+        """Buffer a message that cannot be copied, for lack of permission; from now on, all of its queue."""
         with self._engine.lock:
             self._helpless.add(message.queue)
             self._rescuing.pop(message.link, None)
@@ -115,14 +116,14 @@ class Limbo:
     # --- what is there ---
 
     def made(self, queue: str) -> None:
-        """A queue has a limbo."""
+        """Note that a queue has a limbo."""
         self._made.add(queue)
 
     def exists(self, queue: str) -> bool:
         return queue in self._made
 
     def seen(self, queue: str, ready: int) -> None:
-        """So many messages were found in a queue's limbo."""
+        """Note how many messages are in a queue's limbo."""
         self.made(queue)
         with self._engine.lock:
             if ready:
@@ -132,7 +133,7 @@ class Limbo:
                 self._waiting.pop(queue, None)
 
     def added(self, queue: str) -> None:
-        """A copy was confirmed. Under the engine's lock."""
+        """Note that a copy was confirmed. Under the engine's lock."""
         self._waiting[queue] = self._waiting.get(queue, 0) + 1
         self._engine.wake()
 
@@ -145,17 +146,19 @@ class Limbo:
     # --- workers ---
 
     def due(self, now: int) -> bool:
-        """Whether the worker that asks is to take the next message from here. Under the engine's lock."""
+        """True if the calling worker should take its next message from here. Under the engine's lock."""
         if not self._waiting or self._fetching:
             return False
-        if now < self._begun + ALONE and any(link.alive and link.ledger.unsettled for link in self.links()):
+        if self._alone is not None and _in_work(now, *self._alone):
             return False
         if self._engine.flow.buffered and now < self._next:
             return False
         return self._eligible(now) is not None
 
     def _eligible(self, now: int) -> str | None:
-        return next((name for name in self._waiting if outside.may_begin(self._engine.flow, now, name)), None)
+        return next(
+            (name for name in self._waiting if unbuffered.may_begin(self._engine.flow, now, name)), None
+        )
 
     def begin(self) -> list[Dispatch]:
         """The next message, for the worker that calls; empty if there is none. Asks the broker."""
@@ -166,8 +169,8 @@ class Limbo:
             if queue is None:
                 return []
             self._fetching = True
-            self._next, self._begun = now + EVERY, now
-            until = outside.begin(engine.flow, now, queue)
+            self._next = now + EVERY
+            until = unbuffered.begin(engine.flow, now, queue)
         raw: Raw | None = None
         try:
             raw = self._fetch(queue)
@@ -179,15 +182,15 @@ class Limbo:
             with engine.lock:
                 self._fetching = False
                 if raw is None:
-                    outside.begin_not(engine.flow, engine.clock.now(), queue, until)
+                    unbuffered.begin_not(engine.flow, engine.clock.now(), queue, until)
                 else:
-                    outside.owe(engine.flow, queue, raw)
+                    unbuffered.owe(engine.flow, queue, raw)
         return [] if raw is None else [Dispatch(queue, [raw], 1, until)]
 
     def _fetch(self, queue: str) -> Raw | None:
         engine = self._engine
         link = self._links.get(queue)
-        if link is None or not link.alive or link.channel.closed:  # it may have ended before anybody watched
+        if link is None or not link.alive or link.channel.closed:  # it may have ended before it was watched
             link = self._open(queue)
         came = link.channel.get(rescue.limbo_queue(queue))
         ok: Any = None if came is None else came.method
@@ -199,7 +202,8 @@ class Limbo:
             if came is None:
                 return None
             link.ledger.delivered += 1
-        now = engine.clock.now()
+            now = engine.clock.now()
+            self._alone = (now + ALONE, link, ok.delivery_tag)
         raw = (ok.delivery_tag, True, ok.exchange, ok.routing_key, came.properties, came.body, link, now)
         count = rescue.delivery_count(came.properties)
         if count < FATAL:
@@ -221,15 +225,19 @@ class Limbo:
         return link
 
     def links(self) -> list[Link]:
-        """Under the engine's lock."""
+        """The links of limbo's channels. Under the engine's lock."""
         return list(self._links.values())
 
 
-def _lethal_heads(link: Link, counts: list[int]) -> list[int]:
-    """An ordered lane's messages that nobody should begin any more.
+def _in_work(now: int, until: int, link: Link, tag: int) -> bool:
+    return now < until and link.alive and not link.ledger.is_settled(tag)
 
-    Those behind the first one come back as often as it does, and are not to blame: so the first of a channel
-    is parked early, and any of them when its next delivery may be its last.
+
+def _lethal_heads(link: Link, counts: list[int]) -> list[int]:
+    """An ordered lane's messages that no worker should begin any more.
+
+    Those behind the first one are redelivered as often as it is, without blame: so the first of a channel
+    is parked early, and the others when their next delivery may be the last.
     """
     limit = rescue.LIMIT if link.limit is None else link.limit
     early = max(1, limit * 3 // 4)

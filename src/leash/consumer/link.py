@@ -1,7 +1,7 @@
 """One queue's channel: its consumer, its window, its ledger. A new channel is a new link.
 
-All of it is under the engine's lock. Frames go to the outbox in the order of the decisions, and nobody waits
-for an answer: cancel, qos and consume leave in one go.
+All of it is under the engine's lock. Frames go to the outbox in the order of the decisions, and no thread
+waits for an answer: cancel, qos and consume are sent together.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from pamqp import commands
 from pamqp.base import Frame as Method
+from pamqp.common import FieldTable
 
 from leash.amqp import wire
 from leash.amqp.channel import Channel, Reply
@@ -24,12 +25,15 @@ from leash.consumer.settle import ACKED, Outcome
 
 _Consume = wire.unchecked(commands.Basic.Consume)
 _serial = itertools.count(1)
+_PROOF = "leash-proof"
+_LAST: FieldTable = {"x-priority": -1000}
+"""The priority of a consumer that gets nothing while another one has room."""
 _EPOCHS = 8
-"""Consumers whose epochs are remembered: messages of older ones have long come."""
+"""Consumers whose epochs are remembered: messages of older ones have long arrived."""
 
 
 class Link:
-    """A channel that consumes one queue. When it is not `alive`, what came by it cannot be settled."""
+    """A channel that consumes one queue. When it is not `alive`, its messages cannot be settled."""
 
     def __init__(
         self,
@@ -45,13 +49,13 @@ class Link:
     ) -> None:
         self.clock = clock
         self.limit = limit
-        """How often the broker delivers a message before it drops it, as far as we know; None: for ever."""
+        """How often the broker delivers a message before it drops it, as far as is known; None: no limit."""
         self.counted = counted
-        """The broker counts how often its messages come back; else such a header is the publisher's."""
+        """True if the broker counts redeliveries; otherwise such a header is the publisher's."""
         self.fleeting = fleeting
-        """The broker deletes the queue with its last consumer, or may: there is always one."""
+        """True if the broker deletes the queue with its last consumer, or may: so one always stays."""
         self.limbo = limbo
-        """It takes what came back too often, one by one, and consumes nothing."""
+        """True if it takes messages out of limbo one by one and has no consumer."""
         self.queue = spec.name
         self.spec = spec
         self.channel = channel
@@ -59,22 +63,20 @@ class Link:
         self.ledger = Ledger(channel.number)
         self.alive = True
         self.ending = False
-        """It is to take no more: what still comes is given back."""
+        """True if it takes no more messages: those that still arrive are returned."""
         self.failures: dict[int, int] = {}
         """How often the message at the head of an ordered lane failed in place."""
         self.head: object = None
-        """What that message is, to know it again on another channel."""
+        """That message's identity, to recognise it on another channel."""
         self._deliver: Callable[[Link, Deliveries], None] | None = None
         self._on_cancel: Callable[[Link], None] | None = None
         self._tag: str | None = None
-        self._starting = True  # the broker may not have heard of the first consumer: nothing to cancel yet
-        self._resized: tuple[int, int, int | None] | None = None  # meanwhile
-        self._proof = ""  # the tag of a consumer that was asked for only to see whether it is granted
-        self._proving = False
+        self._starting = True  # the broker may not know the first consumer yet: nothing to cancel
+        self._resized: tuple[int, int, int | None] | None = None  # asked for while starting
         self._epochs: dict[str, int] = {}
-        self._next: tuple[int, int, int] | None = None  # window, epoch, old messages at which to consume anew
+        self._next: tuple[int, int, int] | None = None  # window, epoch, old messages left
         self._window = 0
-        self._last = 0  # how many will have been settled when the last of the old messages is
+        self._last = 0  # the count of settled messages when the last old one is settled
 
     def start(
         self,
@@ -83,7 +85,7 @@ class Link:
         deliver: Callable[[Link, Deliveries], None],
         on_cancel: Callable[[Link], None],
     ) -> Reply:
-        """Consume; call what this returns to wait until the broker said yes. Not under the lock."""
+        """Consume; call the result to wait for the broker's answer. Not under the lock."""
         self._deliver, self._on_cancel = deliver, on_cancel
         self._window = window
         self._tag = self._new_tag(epoch)
@@ -92,7 +94,7 @@ class Link:
         return self.channel.ask(self._consume(self._tag, nowait=False), commands.Basic.ConsumeOk)
 
     def started(self) -> None:
-        """The consumer has been asked for: now do what was asked of it meanwhile."""
+        """The consumer has been asked for: carry out what was requested meanwhile."""
         self._starting = False
         if self.ending:
             self.stop()
@@ -102,28 +104,33 @@ class Link:
 
     def epoch_of(self, tag: str) -> int:
         """The epoch of a consumer."""
-        return self._epochs.get(self._tag or tag if tag == self._proof else tag, 0)
+        return self._epochs.get(tag, 0)
 
     @property
     def idle_for_proof(self) -> bool:
-        """Whether it has room for messages: then one more consumer brings no more of them."""
+        """True if it has room for messages: then silence is news, and a second consumer is sent none."""
         busy = self.ending or self.spec.exclusive or self._tag is None or self._next is not None
         return self.alive and not busy and self.ledger.unsettled < self._window
 
-    def ask_proof(self) -> Reply:
-        """Ask for one more consumer, to see whether the queue can be reached. Not under the lock."""
-        self._proof, self._proving = f"leash-{self.queue[:40]}-{next(_serial)}", True
-        self.channel.expect_consumer(self._proof, self._on_deliver)
-        return self.channel.ask(self._consume(self._proof, nowait=False), commands.Basic.ConsumeOk)
+    def ask_proof(self, by: Channel | None) -> Reply:
+        """Ask for one more consumer, to see whether the queue can be reached. Not under the lock.
 
-    def end_proof(self) -> None:
-        """End that consumer, if there is one; what was sent to it is like the rest. Not under the lock."""
-        if self._proving and self.alive:
-            self._proving = False
-            self.channel.write(wire.method(self.channel.number, commands.Basic.Cancel(self._proof, False)))
+        It goes by another channel, a new one or one that was used for this before. A node that is cut off
+        leaves the question open for ten seconds, even if it is back before, and does nothing else for that
+        channel meanwhile: it would not notice that the channel ended, and keep its consumer active.
+        """
+        if by is None or by.closed:
+            by = self.channel.connection.channel(wait=False)
+            by.ask(commands.Basic.Qos(0, 1, False), commands.Basic.QosOk)
+        by.expect_consumer(_PROOF, None)
+        return by.ask(_Consume(0, self.queue, _PROOF, arguments=_LAST), commands.Basic.ConsumeOk)
+
+    def end_proof(self, by: Channel) -> None:
+        """End that consumer. Not under the lock."""
+        by.write(wire.method(by.number, commands.Basic.Cancel(_PROOF, True)))
 
     def resize(self, window: int, epoch: int, resume: int | None) -> None:
-        """Another window from now on; a smaller one when `resume` messages are left of the old."""
+        """Change the window; a smaller one takes effect when `resume` old messages are left."""
         if self._starting:
             self._resized = (window, epoch, resume)
             return
@@ -136,7 +143,7 @@ class Link:
             self._cancel(old)
 
     def resume(self) -> None:
-        """Consume with the new window, if it is time."""
+        """Consume with the new window if it is time."""
         if self._next is None or self.ending:
             return
         window, epoch, left = self._next
@@ -163,11 +170,11 @@ class Link:
         self.resize(window, epoch, None)
 
     def acks(self) -> Callable[[int], bool]:
-        """Acks a tag, to go out with the next flush; answers as `settle` does. While the lock is held."""
+        """A function that acks a tag with the next flush and returns what `settle` does. Under the lock."""
         return self.ledger.ack if self.alive else _gone
 
     def settle(self, tag: int, outcome: Outcome) -> bool:
-        """False: it was settled before, or the channel is gone and the broker delivers it again."""
+        """Settle a delivery. False: already settled, or the channel is gone and the broker redelivers it."""
         if outcome in ACKED:
             return self.acks()(tag)
         if not self.alive:
@@ -189,7 +196,7 @@ class Link:
         self._send(commands.Basic.Cancel(tag, False))
         if tag == self._tag:
             self._tag = None
-        # Those on their way to us are not in the ledger yet: all credit is taken to be out.
+        # Messages in flight are not in the ledger yet: all credit is assumed to be used.
         self._last = self.ledger.settled + max(self._window, self.ledger.unsettled)
 
     def _consume(self, tag: str, nowait: bool) -> Method:

@@ -1,4 +1,4 @@
-"""What a handler gets: a delivery, decoded only as far as it is looked at."""
+"""What a handler gets: a delivery, decoded only when its parts are read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ _TRIES_MOST = 1 << 30  # a header may say anything
 
 
 class Message:
-    """A delivery. Returning from the handler acks it; raising fails it; or settle it by hand, once."""
+    """A delivery. Returning from the handler acks it; raising fails it; or settle it by hand, once.
+
+    Attributes: `queue`, `body` (bytes), `exchange`, `routing_key`, `redelivered`, `tag`, `properties`,
+    `tries` and `age`.
+    """
 
     __slots__ = (
         "_settle",
@@ -58,7 +62,7 @@ class Message:
         return f"<Message {self.tag} of {self.queue!r}, {len(self.body)} bytes>"
 
     def _restore(self) -> None:
-        """A copy of ours: show where it was published first, and that it has been here before."""
+        """Restore the first address of one of our copies, and mark it as redelivered."""
         if rescues(self.raw_properties):
             self.redelivered = True
         self.exchange = _text(read_header(self.raw_properties, EXCHANGE), self.exchange)
@@ -70,7 +74,7 @@ class Message:
 
     @property
     def properties(self) -> Properties:
-        """The AMQP properties. Read only: equal ones share an object."""
+        """The AMQP properties. Read-only: equal ones share an object."""
         return decode_properties(self.raw_properties)
 
     @property
@@ -84,26 +88,26 @@ class Message:
             return self.failures
         tries = read_header(
             self.raw_properties, TRIES
-        )  # malformed others are for the handler to stumble over
+        )  # other malformed headers are the handler's to deal with
         return self.failures + (min(max(0, tries), _TRIES_MOST) if isinstance(tries, int) else 0)
 
     @property
     def age(self) -> float:
-        """Seconds since its timestamp, which has whole seconds; without one, since it arrived here."""
+        """Seconds since its timestamp, which has whole seconds; since it arrived here if it has none."""
         stamp = self.properties.timestamp
         if stamp is not None:
             return max(0.0, self.link.clock.wall() - stamp.timestamp())
         return (self.link.clock.now() - self.arrived) / 1e9
 
     def raw_again(self) -> Raw:
-        """For another try in place, on an ordered lane."""
+        """The raw tuple for another try in place, on an ordered lane."""
         self.link.failures = {self.tag: self.failures + 1}
         self.link.head = identity(self.raw_properties, self.body)
         return self.raw
 
     @property
     def raw(self) -> Raw:
-        """For another worker to begin with it."""
+        """The raw tuple for another worker."""
         return (
             self.tag,
             self.redelivered,
@@ -120,30 +124,30 @@ class Message:
         return self.outcome is not None
 
     def ack(self) -> bool:
-        """Done with it. False, and nothing happens, if it was settled before or its connection is gone."""
+        """Ack it. False, without effect, if it was settled before or its connection is gone."""
         return self._settle(self, Outcome.DONE)
 
     def reject(self) -> bool:
-        """To the queue's dead-letter exchange, if it has one; else it is gone."""
+        """Send it to the queue's dead-letter exchange, or drop it if there is none. Returns as `ack` does."""
         return self._settle(self, Outcome.REJECTED)
 
     def requeue(self) -> bool:
-        """Back to the queue, where it may come again at once; on an ordered lane it is the next to begin.
-        However often: the broker does not drop it.
+        """Return it to the queue, which may redeliver it at once; on an ordered lane it is handled next.
+        It may be requeued any number of times without being dropped. Returns as `ack` does.
         """
         return self._settle(self, Outcome.REQUEUED)
 
 
 def identity(properties: bytes, body: bytes) -> object:
-    """What a message is the same by when it comes again: all but the broker's counts."""
+    """What identifies a message when it is redelivered: all but the broker's counts."""
     try:
-        return with_headers(properties, {**dict.fromkeys(COUNTS), "": 0}), body  # so that there are headers
+        return with_headers(properties, {**dict.fromkeys(COUNTS), "": 0}), body  # always with headers
     except (ProtocolError, ValueError, IndexError, struct.error):
         return body
 
 
 def _text(value: object, otherwise: str) -> str:
-    """A header as it was before it was one: decoding leaves what is not UTF-8 as bytes."""
+    """A header's text: decoding leaves what is not UTF-8 as bytes."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     return value if isinstance(value, str) else otherwise

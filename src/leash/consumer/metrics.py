@@ -1,4 +1,4 @@
-"""A consumer's numbers for Prometheus, read from `consumer.stats()` whenever they are asked for."""
+"""A consumer's Prometheus metrics, read from `consumer.stats()` at every scrape."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from leash.policies.exact import whole
 _Read = Callable[[QueueStats], float | None]
 
 _GAUGES: dict[str, tuple[str, _Read]] = {
-    "leash_quantum": ("Its share by weight, in messages or cost a round", lambda q: q.quantum),
-    "leash_share": ("Its part of the cost of all that was dispatched", lambda q: q.share),
-    "leash_target_share": ("Its part if all queues always had work", lambda q: q.target_share),
+    "leash_quantum": ("Its share by weight, in messages or cost per round", lambda q: q.quantum),
+    "leash_share": ("Its share of the cost of all dispatched messages", lambda q: q.share),
+    "leash_target_share": ("Its share if all queues always had work", lambda q: q.target_share),
     "leash_ready": ("Messages waiting at the broker when last looked at", lambda q: q.depth),
     "leash_window": ("Messages that the broker may send ahead", lambda q: q.window),
     "leash_buffered": ("Messages here that no worker has begun", lambda q: q.buffered),
     "leash_in_work": ("Messages in the hands of workers", lambda q: q.in_work),
-    "leash_unsettled": ("Messages that the broker waits to hear about", lambda q: q.unsettled),
+    "leash_unsettled": ("Messages delivered here and not settled yet", lambda q: q.unsettled),
     "leash_unsettled_bytes": (
-        "Their bodies' length, by the mean of the last ones",
+        "Estimated length of their bodies, by the mean of recent ones",
         lambda q: q.unsettled * (q.message_bytes or 0),
     ),
     "leash_tokens": ("What its rate allows at once; below 0 is debt", lambda q: q.tokens),
-    "leash_sitting_out": ("1 while it is paused, throttled, or in order and busy", lambda q: q.blocked),
+    "leash_sitting_out": ("1 while it is paused, throttled, or ordered and busy", lambda q: q.blocked),
     "leash_queue_connected": ("1 while it is being consumed", lambda q: q.connected),
 }
 _COUNTERS: dict[str, tuple[str, _Read]] = {
-    "leash_handled": ("Messages that workers were through with", lambda q: q.handled),
+    "leash_handled": ("Messages that workers finished, whatever the outcome", lambda q: q.handled),
     "leash_handler_seconds": ("Time in handlers", lambda q: q.handler_seconds),
     "leash_buffer_wait_seconds": ("Time that messages waited here for a worker", lambda q: q.wait_seconds),
     "leash_failed": ("Messages whose handler raised", lambda q: q.counts.get("failed", 0)),
@@ -81,9 +81,11 @@ def _of_consumer(stats: Stats) -> Iterator[Metric]:
     yield gauge("leash_connected", "1 while there is a connection", stats.connected)
     yield gauge("leash_broker_blocked", "1 while the broker takes no messages", stats.blocked is not None)
     if stats.round_trip is not None:
-        yield gauge("leash_round_trip_seconds", "To the broker and back", stats.round_trip)
-    yield gauge("leash_spread_rounds", "Worst distance of two queues with work, in rounds", stats.spread)
-    yield gauge("leash_spread_bound_rounds", "What fairness allows for it", stats.bound)
+        yield gauge("leash_round_trip_seconds", "Round trip to the broker", stats.round_trip)
+    yield gauge(
+        "leash_spread_rounds", "Largest distance between two queues with work, in rounds", stats.spread
+    )
+    yield gauge("leash_spread_bound_rounds", "The largest spread that fairness allows", stats.bound)
     yield gauge("leash_republishing", "Failed messages whose copy is not confirmed", stats.republishing)
     yield from _of_budgets(stats)
     for name, text, value in (
@@ -122,10 +124,10 @@ def _by_kind(queues: list[QueueStats]) -> Iterator[Metric]:
         "leash_sheds", "Standing delays, by what was done: signal, return, drop", labels=["queue", "kind"]
     )
     settled = CounterMetricFamily(
-        "leash_settled", "Messages that ended otherwise than by a plain ack", labels=["queue", "outcome"]
+        "leash_settled", "Messages that did not end by a plain ack", labels=["queue", "outcome"]
     )
     for queue in queues:
-        # Numbers would make every change a series of its own.
+        # Numbers in a label would make a new series at every change.
         reason.add_metric([queue.name, re.sub(r"\d+(\.\d+)?", "N", queue.window_reason)], 1)
         for kind, count in queue.sheds.items():
             if kind != "none":
@@ -137,9 +139,9 @@ def _by_kind(queues: list[QueueStats]) -> Iterator[Metric]:
 
 
 def serve_metrics(consumer: Consumer, port: int, host: str = "127.0.0.1") -> Callable[[], None]:
-    """Serve them on `http://host:port/metrics`, from a thread; call what this returns to end it.
+    """Serve a consumer's metrics on `http://host:port/metrics`, in a thread; call the result to end it.
 
-    By default only this machine can ask; `host="0.0.0.0"` lets others in.
+    By default only this machine can connect; `host="0.0.0.0"` admits others.
     """
     registry = CollectorRegistry()
     registry.register(ConsumerCollector(consumer))

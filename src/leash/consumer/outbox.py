@@ -1,7 +1,7 @@
 """Frames on their way to the socket, in the order in which they were decided.
 
-The lock of the engine guards `add` and `claim`; whoever claims writes, without the lock, and then looks
-again: a frame that was added meanwhile by somebody who saw that one is writing is not left behind.
+The engine's lock guards `add` and `claim`. The thread that claims writes without the lock and then looks
+again, so that a frame that was added meanwhile is not left behind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from leash.errors import AmqpError
 
 
 class Outbox:
-    """Of one connection."""
+    """The outbox of one connection."""
 
     __slots__ = ("_busy", "_connection", "_lock", "_parts")
 
@@ -27,7 +27,7 @@ class Outbox:
         self._parts.append(data)
 
     def claim(self) -> bytes | None:
-        """What to write, if nobody is writing."""
+        """What to write, if no thread is writing."""
         if self._busy or not self._parts:
             return None
         self._busy = True
@@ -36,12 +36,12 @@ class Outbox:
         return data
 
     def write(self, data: bytes | None) -> None:
-        """Write what was claimed, and what came meanwhile."""
+        """Write what was claimed, and what was added meanwhile."""
         while data is not None:
             try:
                 self._connection.write(data)
             except (AmqpError, TimeoutError):
-                return  # the loss of the connection is told elsewhere, and nothing can be settled any more
+                return  # the lost connection is reported elsewhere, and nothing can be settled any more
             self._busy = False
             if not self._parts:
                 return

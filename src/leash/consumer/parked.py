@@ -1,8 +1,8 @@
 """Parked messages: look at them, send them back to work, or drop them.
 
-Looking takes messages and gives them back: to their places on classic queues, to the end on quorum queues.
-Sending back publishes with a confirm and then acks, so a crash between
-the two leaves a copy in both queues and loses none.
+Looking takes messages and returns them: to their places in classic queues, to the end of quorum queues.
+Sending back publishes with a confirm and then acks, so a crash between the two leaves a copy in both queues
+and loses none.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pamqp.commands import Basic
 
 from leash.amqp import Channel, Connection, Outgoing, Publisher, rescue, salvage_properties, with_headers
 from leash.amqp.publish import refused
+from leash.amqp.settling import AT_ONCE, settled
 from leash.amqp.topology import purge_queue, state
 from leash.amqp.traits import traits
 from leash.amqp.wire import ContentEvent
@@ -25,7 +26,7 @@ from leash.errors import NotFound, Rejected
 from leash.management import Management
 
 PREFIX = dead_queue("")
-_LOT = 100  # messages published and then acked in one go
+_LOT = 100  # messages published and then acked together
 
 OURS = (TRIES, EXCHANGE, ROUTING_KEY, ERROR, TRACE, FROM, rescue.RESCUED, *rescue.COUNTS)
 
@@ -62,14 +63,14 @@ class Parked:
 
 
 def plain(name: str) -> str:
-    """The work queue's name, whichever of the two was given."""
+    """The work queue's name, given its own or its dead queue's."""
     return name.removeprefix(PREFIX)
 
 
 def known(management: Management, vhost: str) -> list[str]:
-    """Work queues that have a dead queue; only the management plugin can list queues."""
-    found = management.ask("GET", f"/api/queues/{quote(vhost, safe='')}?columns=name")
-    return sorted(plain(str(each["name"])) for each in found if str(each["name"]).startswith(PREFIX))
+    """The work queues that have a dead queue; only the management plugin can list queues."""
+    listed = management.ask("GET", f"/api/queues/{quote(vhost, safe='')}?columns=name")
+    return sorted(plain(str(each["name"])) for each in listed if str(each["name"]).startswith(PREFIX))
 
 
 def count(connection: Connection, name: str) -> int:
@@ -86,7 +87,7 @@ def _there(channel: Channel, name: str) -> int:
 
 
 def look(connection: Connection, name: str, limit: int) -> list[Parked]:
-    """The first `limit`, which stay where they are."""
+    """The first `limit` messages, which stay parked."""
     with connection.channel() as channel:
         taken = list(_take(channel, name, limit))
         _give_back(channel, connection, name, taken)
@@ -94,7 +95,7 @@ def look(connection: Connection, name: str, limit: int) -> list[Parked]:
 
 
 def _give_back(channel: Channel, publishing: Connection, name: str, taken: list[ContentEvent]) -> None:
-    """Up to RabbitMQ 4.2 that counts towards a delivery limit: see `leash.amqp.rescue`."""
+    """Return messages; up to RabbitMQ 4.2 that counts towards a delivery limit: see `leash.amqp.rescue`."""
     counts = [rescue.delivery_count(event.properties) for event in taken]
     if any(counts):
         queue = dead_queue(plain(name))
@@ -106,7 +107,13 @@ def _give_back(channel: Channel, publishing: Connection, name: str, taken: list[
                 publisher.publish(rescue.copy(queue, event.body, event.properties) for event in again)
             for event in again:
                 channel.ack(_tag(event))
+            _settle(channel, queue, len(again))
     channel.nack(0, multiple=True)  # all that are not acked yet
+
+
+def _settle(channel: Channel, queue: str, acks: int) -> None:
+    if acks > AT_ONCE:  # each of a message that was got on its own
+        settled([(channel, queue)])
 
 
 def _take(channel: Channel, name: str, limit: int) -> Iterator[ContentEvent]:
@@ -127,9 +134,9 @@ def _parked(event: ContentEvent) -> Parked:
 
 
 def send_back(connection: Connection, publishing: Connection, name: str, limit: int | None = None) -> int:
-    """Publish them to their queue again as if they had never failed; returns how many. At most those that
-    are there now: what fails again meanwhile is parked again, and would make this endless. Raises Rejected
-    when the queue takes no more; what it took until then has left the dead queue."""
+    """Publish parked messages to their queue again as if they had never failed; returns how many. Stops after
+    the number that is parked now, since messages that fail again are parked again. Raises Rejected when the
+    queue takes no more; those that it took have left the dead queue."""
     target = plain(name)
     with connection.channel() as channel:
         there = _there(channel, name)
@@ -150,28 +157,31 @@ def send_back(connection: Connection, publishing: Connection, name: str, limit: 
                 raise type(error)(text, error.messages) from error
             channel.ack(_tag(lot[-1]), multiple=True)
             moved += len(lot)
+        _settle(channel, dead_queue(target), moved)
+        channel.nack(0, multiple=True)
     return moved
 
 
 def _keep_refused(
     channel: Channel, publishing: Connection, name: str, lot: list[ContentEvent], refused: list[bool]
 ) -> int:
-    """Take the others out of the dead queue; returns how many."""
+    """Ack those that were published; returns how many."""
     taken = [event for event, no in zip(lot, refused, strict=True) if not no]
     for event in taken:
         channel.ack(_tag(event))
+    _settle(channel, dead_queue(plain(name)), len(taken))
     _give_back(channel, publishing, name, [event for event, no in zip(lot, refused, strict=True) if no])
     return len(taken)
 
 
 def _fresh(event: ContentEvent, target: str) -> Outgoing:
-    """As it was, but for the headers by which a handler still sees its first address."""
+    """The message as published, plus the headers that show a handler its first address."""
     changes: dict[str, Any] = {TRIES: 0, **dict.fromkeys([ERROR, TRACE, FROM, *rescue.COUNTS])}
     return Outgoing(event.body, "", target, with_headers(event.properties, changes), mandatory=True)
 
 
 def purge(connection: Connection, name: str) -> int:
-    """Drop all that are parked; returns how many."""
+    """Drop all parked messages; returns how many."""
     with connection.channel() as channel:
         _there(channel, name)
         return purge_queue(channel, dead_queue(plain(name)))

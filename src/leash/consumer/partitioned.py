@@ -1,9 +1,9 @@
 """Consuming partitions: an ordered lane for each queue, gates and markers obeyed, queues shared by processes.
 
 A gate holds its lane until the queues that it names have passed their markers; a marker is passed when
-everything before it is settled, and the broker knows. Queues that a resize brings are consumed as they come.
-Single-active consumers share out the queues: who has more than its part hands one over, and if a process
-dies, the broker makes the next one in line active.
+everything before it is settled at the broker. Queues that a resize adds are consumed as soon as they appear.
+Single active consumers share the queues: a process with more than its share hands one over, and if a process
+dies, the broker activates the next consumer in line.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from leash.amqp import connect, topology
 from leash.consumer.engine import Engine
 from leash.consumer.failures import Failures
+from leash.consumer.handlers import Next, around
 from leash.consumer.message import Message
 from leash.consumer.session import Session
 from leash.consumer.settings import Queue, Settings
@@ -45,7 +46,7 @@ class Wait(Exception):
 
 
 class _Failures(Failures):
-    """Where waiting is no failure, and control messages keep their places."""
+    """Waiting is not a failure, and control messages keep their places."""
 
     def fail(self, message: Message, error: BaseException) -> None:
         if isinstance(error, Wait):
@@ -62,37 +63,28 @@ class Lanes:
 
     def __init__(self, settings: Settings, handler: Callable[..., Any], follow: Follow) -> None:
         self._follow = follow
-        self.session = Session(settings, self._wrapped(handler), failures=_Failures)
+        obeying = self._obeying_async if is_async(handler) else self._obeying
+        self.session = Session(settings, around(handler, [obeying]), failures=_Failures)
 
-    def _wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Obey control messages, and leave the others to the user's handler."""
-        if is_async(function):
+    def _obeying(self, message: Message, call_next: Next) -> object:
+        """Middleware: obey control messages, and leave the others to the user's handler."""
+        control = gates.read(message.raw_properties)
+        if control is None:
+            return call_next(message)  # which may be awaitable all the same
+        self._obey(message, control)
+        return None
 
-            async def asynchronous(message: Message) -> None:
-                found = gates.read(message.raw_properties)
-                if found is None:
-                    await function(message)
-                else:
-                    await asyncio.to_thread(self._obey, message, found)
+    async def _obeying_async(self, message: Message, call_next: Next) -> None:
+        control = gates.read(message.raw_properties)
+        await (call_next(message) if control is None else asyncio.to_thread(self._obey, message, control))
 
-            return asynchronous
-
-        def synchronous(message: Message) -> object:
-            found = gates.read(message.raw_properties)
-            if found is None:
-                return function(message)  # which may be awaitable all the same
-            self._obey(message, found)
-            return None
-
-        return synchronous
-
-    def _obey(self, message: Message, found: gates.Gate | gates.Marker | gates.Probe) -> None:
-        if isinstance(found, gates.Probe) or found.partitions != self._follow.name:
+    def _obey(self, message: Message, control: gates.Gate | gates.Marker | gates.Probe) -> None:
+        if isinstance(control, gates.Probe) or control.partitions != self._follow.name:
             return
-        if isinstance(found, gates.Gate):
-            if not self._follow.is_open(found):
+        if isinstance(control, gates.Gate):
+            if not self._follow.is_open(control):
                 raise Wait(_GATE_WAIT)
-            log.info("event=gate_open queue=%r move=%d", message.queue, found.move)
+            log.info("event=gate_open queue=%r move=%d", message.queue, control.move)
             return
         link = message.link
         engine = self.session.engine
@@ -102,30 +94,30 @@ class Lanes:
             link.flush()
         try:
             engine.drain()
-            topology.state(link.channel, link.queue)  # answered: the broker has the acks that went before
-            self._follow.passed(found.move, message.queue)
+            topology.state(link.channel, link.queue)  # an answer means that the broker has the earlier acks
+            self._follow.passed(control.move, message.queue)
         except AmqpError as error:
             log.warning("event=pass_failed queue=%r reason=%r", message.queue, str(error))
             raise Wait(_TROUBLE_WAIT) from error
-        log.info("event=marker_passed queue=%r move=%d", message.queue, found.move)
+        log.info("event=marker_passed queue=%r move=%d", message.queue, control.move)
 
     # --- sharing with other processes ---
 
     def active(self) -> list[str]:
-        """The queues that messages came from since we consume them: those that we are active on."""
+        """The queues that have delivered messages: those on which we are the active consumer."""
         engine = self.session.engine
         with engine.lock:
             return [name for name, link in engine.links.items() if link.ledger.delivered]
 
     def hand_over(self, queue: str, patience: float = 10.0) -> bool:
-        """Stand in line again. Finish and settle what is in work first, so that nobody overtakes it."""
+        """Go to the end of the line, after settling what is in work, so that nothing overtakes it."""
         engine = self.session.engine
         engine.pause(queue)
         try:
             deadline = time.monotonic() + patience
             while not self._idle(engine, queue):
                 if time.monotonic() > deadline:
-                    return False  # a long handler: another time
+                    return False  # a long handler: try another time
                 time.sleep(0.01)
             with engine.lock:
                 link = engine.links.get(queue)
@@ -150,8 +142,8 @@ class Lanes:
 
 
 class PartitionedSession:
-    """Consumes all queues of some partitions, each in order: one session for those that are there at the
-    start, and one more whenever a resize brings new ones.
+    """Consumes all queues of some partitions, each in order: one session for those that exist at the start,
+    and another whenever a resize adds queues.
     """
 
     def __init__(
@@ -162,13 +154,13 @@ class PartitionedSession:
         self._workers = workers
         self._follow = Follow(settings.uri, partitions)
         self._lanes: list[Lanes] = []
-        self._begun: list[Lanes] = []  # and those that are just starting: their handlers may run already
+        self._begun: list[Lanes] = []  # including those still starting, whose handlers may already run
         self._served: dict[str, Lanes] = {}
         self._left = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name=f"leash-keeper {partitions}", daemon=True)
 
     def start(self) -> None:
-        """Begin to consume, in threads of its own."""
+        """Begin to consume, in background threads."""
         self._follow.start()
         try:
             self._add(list(self._follow.layout.all_queues))
@@ -179,15 +171,15 @@ class PartitionedSession:
 
     @property
     def left(self) -> bool:
-        """Whether somebody called `stop` or `abandon`."""
+        """True after `stop` or `abandon`."""
         return self._left.is_set()
 
     def leave_later(self, leave: Callable[[], object]) -> bool:
-        """Within a handler: leave in another thread."""
+        """In a handler: leave in another thread."""
         return any(lanes.session.leave_later(leave) for lanes in self._begun)
 
     def stop(self) -> bool:
-        """Finish what runs and leave."""
+        """Finish running handlers and leave."""
         self._left.set()
         self._keeper.join(15.0)
         ended = [lanes.session.stop() for lanes in self._lanes]
@@ -201,15 +193,15 @@ class PartitionedSession:
             lanes.session.abandon()
 
     def stats(self) -> Stats:
-        """Of all queues; what is not about one queue is that of the first lanes."""
+        """The statistics of all queues; those of the process are taken from the first session."""
         if not self._lanes:
             raise ConfigError("consumer", self._settings.name, "one that was started")
-        found = [lanes.session.stats() for lanes in self._lanes]
-        queues = {name: stats for each in found for name, stats in each.queues.items()}
-        return replace(found[0], queues=queues)
+        sessions = [lanes.session.stats() for lanes in self._lanes]
+        queues = {name: stats for each in sessions for name, stats in each.queues.items()}
+        return replace(sessions[0], queues=queues)
 
     def _active(self) -> list[str]:
-        """Those that this process is the active consumer of, as far as messages have shown."""
+        """The queues of which this process is the active consumer, as far as messages have shown."""
         return [queue for lanes in self._lanes for queue in lanes.active()]
 
     def _add(self, queues: list[str]) -> None:
@@ -241,7 +233,7 @@ class PartitionedSession:
                 log.exception("event=keeper_failed")
 
     def _take_new(self) -> None:
-        """Consume what is new; leave queues alone that are no more."""
+        """Consume new queues, and leave those that no longer exist."""
         wanted = self._follow.layout.all_queues
         fresh = [queue for queue in wanted if queue not in self._served]
         if fresh:
@@ -251,7 +243,7 @@ class PartitionedSession:
             self._served.pop(queue).session.engine.pause(queue)
 
     def _balance(self) -> None:
-        """With more queues than our part, hand one over; the next look comes soon enough for others."""
+        """With more queues than our share, hand over one; more may follow at the next look."""
         active = self._active()
         if len(active) < 2:
             return

@@ -1,7 +1,7 @@
 """Looks at queues: how many messages are ready, and how long an answer takes.
 
-A queue that does not answer, as may happen when its node is frozen, holds up nothing: it is left alone until
-it does.
+A queue that does not answer, for example because its node is frozen, delays nothing: it is not asked again
+until it answers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from leash.amqp.channel import Reply
 from leash.consumer.engine import Engine
 
 FIRST, LATER = 10.0, 1.0
-"""Seconds to wait for answers: before anything is consumed, and while there are other things to do."""
-_ROUND_TRIPS = 5  # the least of so many: one slow answer is not a longer way
+"""Seconds to wait for answers: before consuming, and while consuming."""
+_ROUND_TRIPS = 5  # the minimum of this many: one slow answer does not count
 
 _Declare = wire.unchecked(commands.Queue.Declare)
 
 
 class Looks:
-    """On a channel of their own, all that are due in one go."""
+    """Looks on a channel of their own; all that are due go together."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -33,17 +33,17 @@ class Looks:
         self._silent: dict[str, tuple[Channel, Reply]] = {}
 
     def connected(self, connection: Connection) -> None:
-        """All begins anew."""
+        """Start afresh with a new connection."""
         self._connection, self._channel = connection, None
         self._trips.clear()
         self._silent.clear()
 
     def first(self, names: list[str]) -> None:
-        """Before they are consumed."""
+        """Look at queues before they are consumed."""
         self._ask(names, FIRST)
 
     def at(self, names: list[str]) -> None:
-        """When Flow wants to know."""
+        """Look at queues when Flow asks for it."""
         self._hear()
         consumed = self._engine.links
         try:
@@ -54,7 +54,7 @@ class Looks:
                     self._engine.flow.not_probed(name)
 
     def _hear(self) -> None:
-        """Whoever answered at last may be asked again."""
+        """Queues that answered late may be asked again."""
         for name, (channel, reply) in list(self._silent.items()):
             if reply.here():
                 del self._silent[name]

@@ -1,4 +1,4 @@
-"""A delivery as the connection's reader leaves it: a tuple, for speed, whose places have names."""
+"""A delivery as the connection's reader leaves it: a tuple, for speed, with named indexes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ REDELIVERED: Final = 1
 EXCHANGE: Final = 2
 ROUTING_KEY: Final = 3
 PROPERTIES: Final = 4
-"""Their bytes."""
+"""The encoded properties."""
 BODY: Final = 5
 LINK: Final = 6
-"""The channel that it came by."""
+"""The link that delivered it."""
 ARRIVED: Final = 7
-"""In ns."""
+"""When it arrived, in ns."""

@@ -1,4 +1,4 @@
-"""Taking back what waits behind a slow message: its worker took several at a time, and others are free."""
+"""Takes back messages that wait behind a slow one: their worker took several, and others are free."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from leash.consumer.workers import Worker
 
 
 def recall(engine: Engine, worker: Worker) -> None:
-    """It is busy for longer than its batch should have taken: ack what is done, and let others have what it
-    did not begin.
+    """The worker has been busy for longer than its batch should take: ack what is done, and give the messages
+    that it did not begin to others.
     """
     if not worker.done and not any(worker.todo):
         return
@@ -43,7 +43,7 @@ def put_back(engine: Engine, worker: Worker, index: int, first: Raw) -> None:
 
 
 def _useless(engine: Engine, raw: Raw) -> bool:
-    """Nobody is to begin with it: its queue is paused, or its channel gone."""
+    """True if no worker may begin with it: its queue is paused, or its channel gone."""
     link = raw[LINK]
     if link.alive and not link.ending:
         return False
@@ -52,7 +52,7 @@ def _useless(engine: Engine, raw: Raw) -> bool:
 
 
 def _drained(todo: deque[Raw]) -> list[Raw]:
-    """All that is left, taken one by one from the end while a worker takes from the front."""
+    """The messages that are left, taken one by one from the end while a worker takes from the front."""
     taken = []
     with contextlib.suppress(IndexError):
         while True:

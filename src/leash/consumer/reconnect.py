@@ -1,7 +1,7 @@
-"""The connection and its links: opened, mended, and opened elsewhere when the host serves us no longer.
+"""The connection and its links: opened, reopened, and moved when the host no longer serves us.
 
-A lost connection is opened again with a growing wait; a queue that is missing is looked for again, while the
-others go on. Each new channel starts with an empty ledger: nothing of the old one is ever settled on it.
+A lost connection is opened again with a growing wait; a missing queue is looked for again, while the
+others go on. Each new channel starts with an empty ledger: old deliveries are never settled on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leash.amqp.uri import Uri
 from leash.backoff import Backoff
 from leash.consumer.engine import Engine
 from leash.consumer.failover import Host, Lookout, Question
-from leash.consumer.inspection import refused
+from leash.consumer.inspection import look, refused
 from leash.consumer.link import Link
 from leash.consumer.outbox import Outbox
 from leash.consumer.probes import Looks
@@ -34,7 +34,7 @@ log = logging.getLogger("leash.consumer")
 RECONNECT = (0.1, 30.0)
 """Seconds from one try to the next, at first and at most."""
 _AGAIN = (0.05, 1.0)
-"""Seconds before a connection that was lost at once is opened again: within `_SHORT` seconds."""
+"""Seconds before a connection that lasted less than `_SHORT` seconds is opened again."""
 _SHORT = 1.0
 _MISSING = (0.1, 2.0)
 _FIRST = 0.5  # seconds
@@ -49,7 +49,7 @@ class _Missing(NamedTuple):
 
 
 class Connector:
-    """Of one consumer. `prepare` declares the queues that copies go to."""
+    """The connection of one consumer. `prepare` declares the queues that copies go to."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Connector:
         self._unsure: list[str] = []
         self.looks = Looks(engine)
         self.on_moved: Callable[[str], object] = lambda _: None
-        """Called with the host that is left because another one serves us better."""
+        """Called with the host that we leave because another one serves us better."""
         self.on_connected: Callable[[Connection], object] = lambda _: None
         self.before_consuming: Callable[[], object] = lambda: None
         self.left = threading.Event()
@@ -88,11 +88,11 @@ class Connector:
 
     @property
     def gone(self) -> bool:
-        """Whether there is no connection at the moment."""
+        """True if there is no connection at the moment."""
         return self._connection is None or self._connection.closed
 
     def open(self) -> None:
-        """The first time: whatever is wrong is the caller's to know."""
+        """Connect for the first time; every error is raised to the caller."""
         for left in reversed(range(len(self._uri.hosts))):
             self._connect()
             assert self._connection is not None
@@ -139,7 +139,7 @@ class Connector:
         return connect(uri, name=self._name, avoid=avoid)
 
     def _preferred(self) -> Uri:
-        """With the host first that is known to be better, if one is."""
+        """The URI, with the host first that is known to be better."""
         if self._better is None:
             return self._uri
         return replace(self._uri, hosts=tuple(sorted(self._uri.hosts, key=lambda host: host != self._better)))
@@ -148,7 +148,7 @@ class Connector:
         return "" if self._connection is None else self._connection.where
 
     def reconnect(self) -> None:
-        """Try until there is a connection, or no need for one."""
+        """Try until there is a connection, or none is needed."""
         backoff = Backoff(*RECONNECT)
         if time.monotonic() - self._since < _SHORT:
             self.left.wait(self._again.next())
@@ -159,7 +159,7 @@ class Connector:
                 self._connect()
                 self.reconnects += 1
                 self._unsure = [spec.name for spec in self._queues]
-                self._engine.emit()  # what was lost before
+                self._engine.emit()  # what was noted before the loss
                 log.info("event=reconnected broker=%r host=%r", str(self._uri), self._where())
                 return
             except AmqpError as error:
@@ -168,7 +168,7 @@ class Connector:
                 self.left.wait(wait)
 
     def _open_links(self, queues: list[Queue]) -> list[Question]:
-        """Channels first, then all consumers at once: messages of the first would hold up the others."""
+        """Open channels first, then all consumers: messages of the first would delay the others."""
         links = [self._new_link(spec) for spec in queues]
         questions = []
         try:
@@ -176,7 +176,7 @@ class Connector:
                 with self._engine.lock:
                     lane = self._engine.flow.lanes[link.queue]
                     if link.spec.ordered and link.limit is not None and link.limit < LIMIT:
-                        lane.credit = 1  # what waits behind the first one would come back as often as it does
+                        lane.credit = 1  # messages behind the first would be redelivered as often as it is
                     window, epoch = lane.credit, lane.window.epoch if lane.window else 0
                 reply = link.start(window, epoch, self._engine.arrivals.deliver, self._engine.cancelled)
                 questions.append(Question(link, reply, time.monotonic()))
@@ -209,7 +209,7 @@ class Connector:
         return link
 
     def _limit_of(self, spec: Queue, told: Traits | None) -> int | None:
-        if told is None and spec.ordered:  # it parks what comes near the limit: only as late as is usual
+        if told is None and spec.ordered:  # it parks messages near the limit, so assume the usual limit
             return LIMIT
         return limit_of(told, self._connection.version if self._connection is not None else ())
 
@@ -235,12 +235,12 @@ class Connector:
             self._opening.update({each.link.queue: each for each in self._open_links(wanted)})
 
     def _still_itself(self, spec: Queue) -> bool:
-        """Look again at a queue that may have been deleted, and be another one now. False: it is missing."""
+        """Inspect a queue that may have been deleted and declared anew. False: it is missing."""
         assert self._connection is not None
         name = spec.name
         if name in self._stale:
             try:
-                told = traits(self._connection, name)
+                told = look(self._connection, spec)
                 if (why := refused(spec, told)) is not None:
                     raise why
                 self._became(name, told)
@@ -251,7 +251,7 @@ class Connector:
         return True
 
     def _became(self, name: str, told: Traits | None) -> None:
-        """A queue of another kind may need other queues for its copies, a limbo above all."""
+        """Prepare a queue whose kind changed: it may need other queues for its copies, such as a limbo."""
         assert self._connection is not None
         known = self._engine.traits
         before, known[name] = known.get(name), told
@@ -259,14 +259,14 @@ class Connector:
             return
         try:
             self._prepare(self._connection)
-        except ConfigError as error:  # those that there were are used as before
+        except ConfigError as error:  # the existing ones are used as before
             log.warning("event=not_prepared queue=%r reason=%r", name, str(error))
         except AmqpError:
             known[name] = before
             raise
 
     def look_again(self) -> None:
-        """A queue may have become another one while we were away: one a turn, once they are consumed."""
+        """Inspect queues that may have been declared anew while we were away, one per turn."""
         engine, connection = self._engine, self._connection
         if not self._unsure or connection is None:
             return
@@ -290,7 +290,7 @@ class Connector:
         self._missing[name] = _Missing(time.monotonic() + backoff.next(), backoff, str(error))
 
     def _see_opened(self) -> None:
-        """Which consumers were granted. A queue without a leader answers after half a minute, if at all."""
+        """Note which consumers were granted. A queue without a leader answers after 30 s, if at all."""
         assert self._connection is not None
         for name, question in list(self._opening.items()):
             if not question.reply.here():
@@ -307,7 +307,7 @@ class Connector:
                 self._cannot_consume(name, error)
 
     def look_out(self) -> None:
-        """Leave a host that serves us no longer, while another one does."""
+        """Leave a host that no longer serves us, if another one does."""
         engine, connection = self._engine, self._connection
         assert connection is not None
         links = [link for link in list(engine.links.values()) if self._is_quorum(link.queue)]

@@ -5,9 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from leash.errors import ConfigError
+from leash.errors import ConfigError, Undecodable
 from leash.policies.exact import whole
 from leash.units import nanoseconds
+
+Errors = type[BaseException] | tuple[type[BaseException], ...]
+
+STEPS, MIDDLE = 5, 2
+"""Every different wait is a queue, so jitter has a few steps."""
 
 LONGEST_WAIT = 4_294_967
 """Seconds: a retry queue's `x-message-ttl` is at most 2**32 - 1 ms."""
@@ -15,19 +20,26 @@ LONGEST_WAIT = 4_294_967
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a failing message is tried. Every different wait is a queue of its own on the broker.
+    """How often a failing message is tried. Every distinct wait needs its own queue on the broker.
 
     Arguments:
-        tries: How often in all. Default: 5.
+        tries: The number of tries, including the first. Default: 5.
         delay: Seconds before the second try. Default: 2.
-        factor: Each wait is that many times as long as the one before. Default: 1.
-        cap: Seconds that no wait exceeds, unless `delay` itself does. Default: 3600.
+        factor: Each wait is this many times as long as the one before. Default: 1.
+        cap: The longest wait in seconds, unless `delay` is longer. Default: 3600.
+        on: The exceptions that are worth another try. After any other there is none. Default: all.
+        give_up_on: Exceptions that are not worth another try, whatever `on` says. Default: none.
+        jitter: The spread of the waits, as a fraction of each: 0.1 is 90 to 110 %, by five queues instead
+            of one. Default: 0.
     """
 
     tries: int = 5
     delay: float = 2.0
     factor: float = 1.0
     cap: float = 3600.0
+    on: Errors = BaseException
+    give_up_on: Errors = ()
+    jitter: float = 0.0
 
     def __post_init__(self) -> None:
         whole("tries", self.tries, 1)
@@ -36,23 +48,41 @@ class Retry:
         numeric = isinstance(self.factor, int | float) and not isinstance(self.factor, bool)
         if not numeric or not 1 <= self.factor <= 1000:
             raise ConfigError("factor", self.factor, "a number from 1 to 1000")
+        numeric = isinstance(self.jitter, int | float) and not isinstance(self.jitter, bool)
+        if not numeric or not 0 <= self.jitter <= 0.5:
+            raise ConfigError("jitter", self.jitter, "a number from 0 to 0.5, a part of the wait")
+        for name, errors in (("on", self.on), ("give_up_on", self.give_up_on)):
+            kinds = errors if isinstance(errors, tuple) else (errors,)
+            if not all(isinstance(each, type) and issubclass(each, BaseException) for each in kinds):
+                raise ConfigError(name, errors, "an exception, or a tuple of them")
 
-    def wait(self, failures: int) -> int | None:
-        """Milliseconds to wait after so many failures, one of `waits`; None: no more tries."""
-        failures = max(1, failures)  # it comes from a header, which anybody may write
+    def wants(self, error: BaseException) -> bool:
+        """True if another try may help. A body that cannot be decoded never will be."""
+        if isinstance(error, Undecodable):
+            return False
+        return isinstance(error, self.on) and not isinstance(error, self.give_up_on)
+
+    def wait(self, failures: int, draw: int = MIDDLE) -> int | None:
+        """Milliseconds to wait after this many failures, one of `waits`; None: no more tries.
+
+        `draw` is any number: with jitter, it decides which of the five waits it is.
+        """
+        failures = max(1, failures)  # from a header, which any publisher may write
         if failures >= self.tries:
             return None
         try:
             growth = float(self.factor) ** min(failures - 1, 200)
         except OverflowError:
             growth = sys.float_info.max
-        return round(1000 * min(self.delay * growth, max(self.cap, self.delay)))
+        spread = 1 + self.jitter * (draw % STEPS - MIDDLE) / MIDDLE
+        return round(1000 * spread * min(self.delay * growth, max(self.cap, self.delay)))
 
     def waits(self) -> list[int]:
-        """Every different wait."""
+        """Every distinct wait, in milliseconds."""
         found: list[int] = []
         for failures in range(1, min(self.tries, 1000)):
-            wait = self.wait(failures)
-            if wait is not None and wait not in found:
-                found.append(wait)
+            for draw in range(STEPS):
+                wait = self.wait(failures, draw)
+                if wait is not None and wait not in found:
+                    found.append(wait)
         return found

@@ -1,15 +1,19 @@
-"""A consumer that runs: put together, started, drained, stopped.
+"""A running consumer: assembled, started, drained, stopped.
 
-Plain and partitioned consumers use it alike.
+Plain and partitioned consumers both use it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from leash.amqp import Channel
+from leash.amqp.rescue import NACK_IS_FREE
+from leash.amqp.settling import AT_ONCE, settled
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.courier import Republisher
 from leash.consumer.engine import Engine
@@ -22,6 +26,7 @@ from leash.consumer.tasks import TaskPool
 from leash.consumer.threads import ThreadPool
 from leash.consumer.upkeep import Upkeep
 from leash.consumer.workers import Batch, Failed, Pool, is_async
+from leash.errors import AmqpError
 from leash.fleet.desk import Account, Desk
 from leash.fleet.terms import Terms
 from leash.flow.purses import pace
@@ -30,7 +35,8 @@ from leash.units import SECOND
 
 log = logging.getLogger("leash.consumer")
 
-_SLICE = 100_000_000  # ns to wait before looking whether it was abandoned
+_LAST_ACKS = 10.0  # seconds for the broker to apply them
+_SLICE = 100_000_000  # ns between two checks whether it was abandoned
 
 
 def pool(
@@ -55,7 +61,7 @@ LIVE = Parts()
 
 
 class Session:
-    """From start to end, once. `failures` decides what becomes of messages that were not simply done."""
+    """One run from start to end. `failures` decides what becomes of messages that were not simply done."""
 
     def __init__(
         self,
@@ -70,7 +76,7 @@ class Session:
         uri, name, queues = settings.uri, settings.name, settings.queues
         flow = settings.flow(batch.size * settings.workers if batch else 1)
         self.engine = engine = Engine(flow, settings.costs, settings.deadlines, parts.clock)
-        decides = failures(engine, queues, settings.retry, settings.on_exhausted)
+        decides = failures(engine, queues, settings.retry_of, settings.on_exhausted)
         self._republisher = parts.republisher(uri, name, decides.confirmed, decides.prepare)
         decides.republisher = self._republisher
         self._republisher.barred = decides.barred
@@ -99,7 +105,7 @@ class Session:
                     pace(purse, budget.per_second, budget.size, budget.shape.worth)
 
     def start(self) -> None:
-        """Begin to consume, in threads of its own. Raises if a queue is missing or the broker not reached."""
+        """Begin to consume, in background threads. Raises if a queue is missing or the broker unreachable."""
         self._began = self.engine.clock.now()
         if self.desk is not None:
             self.desk.open()
@@ -108,7 +114,7 @@ class Session:
         except BaseException:
             if self.desk is not None:
                 self.desk.close()
-            self._republisher.stop()  # what came until then may have been on its way into limbo
+            self._republisher.stop()  # messages that arrived may be on their way into limbo
             raise
         self.pool.start()
         self.upkeep.thread.start()
@@ -122,15 +128,17 @@ class Session:
 
     @property
     def left(self) -> bool:
-        """Whether somebody told it to stop."""
+        """True after `stop` or `abandon`."""
         return self.engine.stopping
 
     def leave_later(self, leave: Callable[[], object]) -> bool:
-        """Within a handler: begin nothing more, and leave in another thread. False: nobody's handler asks."""
+        """In a handler: begin nothing more, and leave in another thread. False: not called by a handler."""
         return self.pool.leave_later(leave)
 
     def stop(self) -> bool:
-        """Finish what runs and leave; False: something was still running, or unconfirmed, at the deadline."""
+        """Finish running handlers and leave; False: one was still running, or a copy unconfirmed, at the
+        deadline.
+        """
         engine = self.engine
         clock = engine.clock.now
         deadline = clock() + self._settings.drain
@@ -151,16 +159,32 @@ class Session:
         return ended and not left
 
     def _say_goodbye(self) -> None:
-        """The last acks, then the channels: closing one gives back what is left, at its place."""
+        """Send the last acks, then close the channels, which returns the other messages to their places."""
         with self.engine.lock:
             self.engine.flush()
         self.engine.drain()
         connection = self._connector.connection
         if connection is not None:
+            taken = settled(self._unsure(), _LAST_ACKS)
+            if connection.version >= NACK_IS_FREE:
+                with contextlib.suppress(AmqpError):
+                    for channel, tag in taken:
+                        channel.nack(tag)
             connection.close()
 
+    def _unsure(self) -> list[tuple[Channel, str]]:
+        """Where the broker may have kept acks back, see `settling`. Ordered lanes consume until the end."""
+        engine = self.engine
+        with engine.lock:
+            return [
+                (link.channel, link.queue)
+                for link in engine.links.values()
+                if link.alive and not link.spec.ordered and link.ledger.settled > AT_ONCE
+                if (told := engine.traits.get(link.queue)) is None or told.kind == "quorum"
+            ]
+
     def abandon(self) -> None:
-        """Leave at once, as a crash would: the broker delivers again what was not settled."""
+        """Leave at once, as a crash would: the broker redelivers what was not settled."""
         self._abandoned = True
         self.engine.stopping = True
         connection = self._connector.connection
@@ -177,12 +201,12 @@ class Session:
         return collect(self.engine, self._connector, self.upkeep, self._republisher, self._began)
 
     def set_quantum(self, queue: str, quantum: int) -> None:
-        """From its next turn on; what is left of this one is cut to it."""
+        """Change a queue's quantum from its next turn on; the rest of this turn is cut to it."""
         with self.engine.lock:
             self.engine.flow.set_quantum(queue, quantum)
 
     def set_rate(self, queue: str | None, rate: Number | None, burst: int | None) -> None:
-        """A queue's rate, or that of all together (None); a rate of None is no limit."""
+        """Change the rate of a queue, or of all together if `queue` is None; a rate of None is no limit."""
         engine = self.engine
         with engine.lock:
             engine.flow.set_rate(engine.clock.now(), queue, rate, burst)

@@ -1,9 +1,9 @@
-"""What a user asks for, checked before anything is consumed. Seconds in the arguments, ns inside."""
+"""A consumer's arguments, checked before anything is consumed. Arguments are in seconds, settings in ns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, get_args
 
 from leash.amqp.uri import Uri
@@ -22,13 +22,13 @@ from leash.units import nanoseconds
 
 BUFFER_MESSAGES = 20_000
 BUFFER_BYTES = 32 * 1024 * 1024
-"""What a consumer holds, and has on its way, unless told otherwise: of all queues together."""
+"""Default limits for what is buffered or in flight, over all queues."""
 
 OnExhausted = Literal["park", "reject", "discard"]
 
 
 def text(argument: str, value: str, allowed: str, least: int = 1, most: int | None = None) -> str:
-    """A string of so many bytes; half a surrogate pair has none."""
+    """Check a string's length in UTF-8; a lone surrogate cannot be encoded."""
     try:
         size = len(value.encode())
     except (AttributeError, UnicodeEncodeError):
@@ -40,34 +40,36 @@ def text(argument: str, value: str, allowed: str, least: int = 1, most: int | No
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue to consume, and what it may take of the pool. Leash does not declare it.
+    """A queue to consume, and its share of the workers. Leash declares it only if `declare` says so.
 
     Arguments:
         name: The queue's name.
-        quantum: Its share: so many messages (or units of cost) a round. Default: 1.
-        tier: 0 (the default) is served first; a higher number only when no lower one can be.
-        rate: Messages a second that go to workers, in this process: every process has its own. For a limit
-            over all processes use `budget`. Default: no limit.
-        burst: How many of these may come at once after a pause. Default: 1. Needs a rate.
-        budget: A `Budget` that its messages need permits of, shared with every process that names it.
-            Default: none.
-        window: How many messages the broker may send ahead (AMQP's prefetch). "auto" (the default) finds
-            it; a number fixes it. With `ordered` or `exclusive` it is always fixed: 16, unless given.
-        shed: What may become of a standing delay in the buffer: "observe" counts it, "shrink" (the default)
-            makes the window smaller, "return" gives messages back to others, "drop" rejects those past
+        quantum: Its share: messages (or units of cost) per round. Default: 1.
+        tier: 0 (the default) is served first; a higher tier only when no lower one has work to serve.
+        rate: Messages per second that go to workers, in this process only. For a limit over all processes
+            use `budget`. Default: None, no limit.
+        burst: How many messages may go to workers at once after a pause. Default: 1. Needs a rate.
+        budget: A `Budget`, shared with every process that names it. Each message of this queue needs a
+            permit from it. Default: None.
+        window: How many messages the broker may send ahead (AMQP's prefetch). "auto" (the default) adapts
+            it; a number fixes it. With `ordered` or `exclusive` it is always fixed, to 16 by default.
+        shed: What to do about a standing delay in the buffer: "observe" counts it, "shrink" (the default)
+            makes the window smaller, "return" returns messages to the queue, "drop" rejects those past
             their deadline.
-        target: Seconds that a message may wait in the buffer before that is called a delay. Default: 0.005.
-        interval: Seconds that the delay must last. Default: 0.1.
-        deadline: Seconds after which a message is too old to be worked on; for `shed="drop"`, which needs
+        target: Seconds in the buffer above which a wait counts as a delay. Default: 0.005.
+        interval: Seconds after which a delay counts as standing. Default: 0.1.
+        deadline: Seconds after which a message is too old to be handled. Default: None. `shed="drop"` needs
             it.
         ordered: One message at a time and in order, for queues with a single active consumer; a failing
             message is tried again in place. Default: False.
         exclusive: Refuse other consumers of this queue; not for quorum queues, where it excludes nobody.
             Default: False.
-        delivery_limit: How often the broker delivers a message before it drops it. Default: found out,
-            which is not possible where a policy sets it, or where this user lacks the configure permission.
-        kind: The type of its dead queue, "classic" or "quorum". "auto" (the default): the queue's own, or
-            classic where that cannot be found out.
+        delivery_limit: How often the broker delivers a message before it drops it. Default: None, which
+            asks the broker. Give it if a policy sets it, or if this user lacks the configure permission.
+        kind: The type of its dead queue, "classic" or "quorum". "auto" (the default): the queue's own type,
+            or classic if that is not known.
+        declare: Create the queue, durable, if it does not exist: "classic", "quorum", or True for the virtual
+            host's default type. An existing one is used as it is. Default: False.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Queue:
     exclusive: bool = False
     delivery_limit: int | None = None
     kind: Literal["auto", "classic", "quorum"] = "auto"
+    declare: bool | Literal["classic", "quorum"] = False
 
     def __post_init__(self) -> None:
         text("name", self.name, "a queue's name, of 1 to 255 bytes", most=255)
@@ -109,6 +112,8 @@ class Queue:
             raise ConfigError("deadline", None, "seconds: dropping loses messages, so it needs a deadline")
         if self.kind not in ("auto", "classic", "quorum"):
             raise ConfigError("kind", self.kind, "auto, classic or quorum")
+        if not isinstance(self.declare, bool) and self.declare not in ("classic", "quorum"):
+            raise ConfigError("declare", self.declare, "True, False, 'classic' or 'quorum'")
         for argument, value in (("ordered", self.ordered), ("exclusive", self.exclusive)):
             if not isinstance(value, bool):
                 raise ConfigError(argument, value, "True or False")
@@ -122,7 +127,7 @@ class Queue:
         return self.ordered or self.exclusive
 
     def lane(self, budget: Budget | None = None) -> Lane:
-        """The lane that Flow makes of it, in a consumer with such a budget."""
+        """The lane for this queue; `budget` is the consumer's."""
         return Lane(
             self.name,
             self.quantum,
@@ -142,18 +147,18 @@ class Queue:
 
 
 def queues_of(asked: object) -> list[Queue]:
-    """What a consumer is asked to consume: names, or queues with settings."""
+    """A consumer's `queues` argument, as a list of `Queue`s."""
     allowed = "a list of names and Queues"
-    if isinstance(asked, str | bytes | Mapping):  # they can be iterated over, but not as was meant
+    if isinstance(asked, str | bytes | Mapping):  # iterable, but not as meant
         raise ConfigError("queues", asked, allowed)
     try:
-        found = list(asked)  # type: ignore[call-overload]
+        queues = list(asked)  # type: ignore[call-overload]
     except TypeError:
         raise ConfigError("queues", asked, allowed) from None
-    for queue in found:
+    for queue in queues:
         if not isinstance(queue, str | Queue):
             raise ConfigError("queues", queue, allowed)
-    return [Queue(queue) if isinstance(queue, str) else queue for queue in found]
+    return [Queue(queue) if isinstance(queue, str) else queue for queue in queues]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,9 +182,14 @@ class Settings:
     """In ns."""
     consumer_timeout: float
     name: str
+    retries: Mapping[str, Retry] = field(default_factory=dict)
+    """Of queues that have their own."""
+
+    def retry_of(self, queue: str) -> Retry:
+        return self.retries.get(queue, self.retry)
 
     def flow(self, batch: int = 1) -> Flow:
-        """What decides for it; `batch` messages go to a batch handler at a time, over all workers."""
+        """A Flow with these settings; `batch` is the number of messages in all workers' batches together."""
         messages = self.buffer_messages
         return Flow(
             [queue.lane(self.budget) for queue in self.queues],
@@ -214,7 +224,7 @@ class Settings:
 
     @property
     def deadlines(self) -> frozenset[str]:
-        """The queues whose messages have one."""
+        """The queues with a deadline."""
         return frozenset(queue.name for queue in self.queues if queue.deadline is not None)
 
 

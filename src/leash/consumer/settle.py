@@ -1,18 +1,18 @@
-"""Settling: every delivery ends in exactly one of these, once, on the channel that it came by.
+"""Settling: every delivery ends in exactly one of these, once, on the channel that delivered it.
 
     outcome       on the wire               when
     DONE          ack, coalesced            the handler returned, or said ack()
     REPUBLISHED   ack, coalesced            it failed; its copy in the retry or dead queue is confirmed
-    RESCUED       ack, coalesced            it came back too often; its copy in limbo is confirmed
+    RESCUED       ack, coalesced            redelivered too often; its copy in limbo is confirmed
     DISCARDED     ack, coalesced            it failed for the last time, and on_exhausted="discard"
     GIVEN_BACK    nack(requeue)             not started: shutdown, pause, or CoDel returns it
     REQUEUED      reject(requeue)           the handler said requeue(): counts as a delivery on quorum queues;
                                             out of limbo it is REPUBLISHED to its own queue instead, and on
-                                            an ordered lane it stays, as the next to begin
+                                            an ordered lane it stays, to be handled next
     REJECTED      reject                    the handler said reject(), or on_exhausted="reject"; out of limbo
                                             it is REPUBLISHED to the dead-letter exchange, or parked
     DROPPED       nack                      past its deadline, in drop mode
-    (nothing)                               the channel is gone: the broker delivers it again
+    (nothing)                               the channel is gone: the broker redelivers it
 
 Acks wait for each other in the `Ledger` of their channel; everything else goes out at once.
 """
@@ -47,17 +47,21 @@ ACKED: Final = (Outcome.DONE, Outcome.REPUBLISHED, Outcome.RESCUED, Outcome.DISC
 
 
 class Settler:
-    """Of one consumer. Where it does not take the engine's lock itself, whoever calls has it."""
+    """Settles the deliveries of one consumer. Its methods need the engine's lock unless they say that they
+    take it.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.on_settled: Callable[[str, bytes, Outcome], None] | None = None
-        """Told of every delivery, its queue and body, as it is settled."""
+        """Called with every settled delivery's queue and body."""
         self.out_of_limbo: Callable[[Message, Outcome], None] | None = None
-        """Requeues or rejects a message by a copy: from limbo there is no other way."""
+        """Requeues or rejects a message by a copy: the only way for one from limbo."""
 
     def done(self, raws: list[Raw]) -> None:
-        """Their handlers returned. Nearly every message ends here: a link is looked at once in a row."""
+        """Ack messages whose handlers returned. Most messages end here, so each run of one link is acked
+        together.
+        """
         link: Link | None = None
         for raw in raws:
             if raw[LINK] is not link:
@@ -67,7 +71,7 @@ class Settler:
                 self.on_settled(raw[LINK].queue, raw[BODY], Outcome.DONE)
 
     def claim(self, message: Message) -> bool:
-        """It failed, and is not the handler's any more. False: it was settled, or its channel is gone."""
+        """Claim a failed message from its handler. False: it was settled, or its channel is gone."""
         with self._engine.lock:
             if self._over(message):
                 return False
@@ -75,12 +79,12 @@ class Settler:
         return True
 
     def _over(self, message: Message) -> bool:
-        """By hand, by a handler that returned long ago, or by the channel's end."""
+        """True if it was settled by hand, by a handler that returned long ago, or by the channel's end."""
         link = message.link
         return message.outcome is not None or not link.alive or link.ledger.is_settled(message.tag)
 
     def settle(self, message: Message, outcome: Outcome, claimed: bool = False) -> bool:
-        """One message, by hand or, once it is claimed, after it was republished. Takes the lock."""
+        """Settle one message, by hand or, once claimed, after it was republished. Takes the lock."""
         link = message.link
         if link.limbo and not claimed and outcome in (Outcome.REQUEUED, Outcome.REJECTED):
             return self._out_of_limbo(message, outcome)
@@ -97,7 +101,9 @@ class Settler:
         return True
 
     def _in_place(self, message: Message) -> bool:
-        """Requeue on an ordered lane: at the broker those that are buffered here would overtake it."""
+        """Requeue on an ordered lane. Sent to the broker, it would be overtaken by the messages buffered
+        here.
+        """
         engine, link = self._engine, message.link
         with engine.lock:
             if self._over(message):
@@ -105,7 +111,7 @@ class Settler:
             message.outcome = Outcome.REQUEUED
             message.redelivered = True
             engine.counts[link.queue][Outcome.REQUEUED.value] += 1
-            if not engine.stopping:  # else the channel's end gives it back
+            if not engine.stopping:  # otherwise closing the channel returns it
                 now = engine.clock.now()
                 engine.flow.retry_in_place(now, link.queue, message.raw, now)
         return True
@@ -118,9 +124,9 @@ class Settler:
         return True
 
     def give_back(self, link: Link, raws: list[Raw]) -> None:
-        """Messages that no worker began."""
+        """Return messages that no worker began."""
         if link.spec.ordered or not link.alive:
-            return  # to keep the order, only the channel's end gives them back
+            return  # closing the channel returns them, in order
         for raw in raws:
             link.settle(raw[TAG], Outcome.GIVEN_BACK)
             if self.on_settled is not None:
@@ -128,7 +134,7 @@ class Settler:
         self._engine.counts[link.queue][Outcome.GIVEN_BACK.value] += len(raws)
 
     def shed(self, shed: Shed) -> None:
-        """CoDel returns a message, or drops it."""
+        """Return or drop a message, as CoDel decided."""
         outcome = Outcome.GIVEN_BACK if shed.kind == "return" else Outcome.DROPPED
         raw = shed.message
         if raw[LINK].settle(raw[TAG], outcome):
@@ -137,7 +143,7 @@ class Settler:
                 self.on_settled(shed.lane, raw[BODY], outcome)
 
     def ack_due(self, link: Link) -> None:
-        """Acks wait for each other for as long as the lane's window allows for it."""
+        """Send acks once as many wait as the lane's window allows."""
         lane = self._engine.flow.lanes[link.queue]
         due = min(lane.most, max(1, lane.credit // 2))
         if link.ledger.unsent >= due:

@@ -1,4 +1,4 @@
-"""Numbers about a running consumer, as plain data: for people, metrics and the live table."""
+"""A running consumer's statistics as plain data: for people, metrics and the live table."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """One queue, since the start unless it says otherwise."""
+    """The statistics of one queue, since the start unless stated otherwise."""
 
     name: str
     """The queue's name."""
     quantum: int
-    """Its share by weight, in messages or cost a round."""
+    """Its share by weight, in messages or cost per round."""
     tier: int
     """Its tier: 0 is served first."""
     depth: int | None
@@ -39,29 +39,29 @@ class QueueStats:
     in_work: int
     """Messages in the hands of workers."""
     unsettled: int
-    """Messages here that the broker waits to hear about."""
+    """Messages delivered here and not settled yet."""
     handled: int
-    """Messages that workers were through with, whatever came of it."""
+    """Messages that workers finished, whatever the outcome."""
     share: float
-    """Its part of the cost of all that was dispatched."""
+    """Its share of the cost of all dispatched messages."""
     target_share: float
-    """Its part if all queues always had work."""
+    """Its share if all queues always had work."""
     handler_seconds: float
-    """Time in handlers."""
+    """Seconds in handlers."""
     wait_seconds: float
-    """Time in the buffer, summed over messages; those that leave together count as the first of them."""
+    """Seconds in the buffer, summed over messages; a group that leaves together counts as its first."""
     tokens: float | None
     """What its rate allows at once; below 0 is debt. None without a rate."""
     blocked: bool
-    """Whether it sits out: paused, throttled, without a permit of its budget, or in order and busy."""
+    """True if it sits out: paused, throttled, without a permit of its budget, or ordered and busy."""
     connected: bool
-    """Whether it is being consumed."""
+    """True if it is being consumed."""
     sheds: dict[str, int]
     """Standing delays, by what was done: signal, return, drop."""
     counts: dict[str, int]
-    """failed, retried, parked, rejected, requeued, given back, returned, dropped, lost, ..."""
+    """Messages by event: failed, retried, parked, rejected, requeued, given back, returned, dropped, lost."""
     message_bytes: int | None
-    """The mean length of its messages' bodies, the last ones counting most; None before the first."""
+    """The mean length of its message bodies, weighted towards recent ones; None before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,36 +82,36 @@ class BudgetStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A running consumer, of this process only."""
+    """The statistics of a running consumer, in this process only."""
 
     queues: dict[str, QueueStats]
-    """Each queue by name."""
+    """The queues, by name."""
     seconds: float
-    """Since the start."""
+    """Seconds since the start."""
     round_trip: float | None
-    """Seconds to the broker and back; None before it was measured."""
+    """Round trip to the broker in seconds; None before it is measured."""
     connected: bool
-    """Whether there is a connection."""
+    """True if there is a connection."""
     blocked: str | None
-    """Why the broker takes no messages at the moment, if it does not."""
+    """Why the broker takes no messages now; None if it does."""
     reconnects: int
     """Connections that were opened again."""
     republishing: int
     """Failed messages whose copies are not confirmed yet."""
     republish_trouble: str | None
-    """Why some of them cannot be copied at the moment."""
+    """Why some of them cannot be copied now."""
     overdue: int
     """Handlers that came near the consumer timeout."""
     spread: float
-    """The worst distance between two queues with work, in rounds."""
+    """The largest distance between two queues with work, in rounds."""
     bound: float
-    """What was allowed then."""
+    """The largest distance that fairness allowed then."""
     unfair: dict[str, str]
     """Which queue broke the bound, and why."""
     budgets: dict[str, BudgetStats] = field(default_factory=dict)
     """Each budget by name."""
     host: str = ""
-    """The one of the URI's hosts that it is, or was last, connected to."""
+    """The host of the URI that it is, or was last, connected to."""
 
 
 def collect(

@@ -59,14 +59,14 @@ class TaskPool(Pool):
         self.engine.on_ready = None
 
     def _tell(self) -> None:
-        """There may be work. Called under the engine's lock, by any thread."""
+        """Note that there may be work. Called under the engine's lock, by any thread."""
         if not self._told and self._loop is not None:
             self._told = True
-            with contextlib.suppress(RuntimeError):  # the loop has just ended, and nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop has just ended, and no task waits any more
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        """As many tasks as there are batches; each that finds work wakes the next."""
+        """Wake one task per batch; each that finds work wakes the next."""
         self._told = False
         flow = self.engine.flow
         count = len(self._waiting) if self.engine.stopping else max(1, flow.buffered // flow.batch)
@@ -151,7 +151,7 @@ class TaskPool(Pool):
         return Finished(work, services, worker.done)
 
     def _cancelled(self) -> None:
-        """Whoever cancels a handler cancels its worker's task: the handler has failed, the worker goes on."""
+        """Cancelling a handler cancels its worker's task: the handler has failed, the worker goes on."""
         task = asyncio.current_task()
         while task is not None and task.cancelling():
             task.uncancel()

@@ -44,9 +44,9 @@ class ThreadPool(Pool):
         return ended
 
     def await_(self, result: object) -> None:
-        """A plain function may return an awaitable: its decorator did not say that it is `async`.
+        """Await the result of a plain function, for example of a decorated `async def`.
 
-        All of them run on one loop, while their threads wait.
+        All awaitables run on one loop, while their threads wait.
         """
         if inspect.isawaitable(result):
             with self._starting:
@@ -59,7 +59,7 @@ class ThreadPool(Pool):
                 loop = self._loop
             asyncio.run_coroutine_threadsafe(_awaited(result), loop).result()
         elif inspect.isgenerator(result) or inspect.isasyncgen(result):
-            raise TypeError("the handler returned a generator, which nobody runs")
+            raise TypeError("the handler returned a generator, which would not be run")
 
     def start(self) -> None:
         run = self._run if self.batch is None else self._run_batches
@@ -98,7 +98,7 @@ class ThreadPool(Pool):
             finished = Finished(work, services, worker.done)
 
     def _next(self, finished: Finished | None, most: int | None = None) -> list[Dispatch] | None:
-        """Work, out of the buffers or out of limbo."""
+        """Work, from the buffers or from limbo."""
         engine = self.engine
         while (work := engine.pull(finished, most)) is not None and not work:
             finished = None

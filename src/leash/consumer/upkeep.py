@@ -1,4 +1,4 @@
-"""Keeps the time: ticks, probes, flushes, looks into limbo, watches handlers, and writes the log."""
+"""The upkeep thread: ticks, probes, flushes, looks into limbo, watches handlers, and writes the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from leash.units import SECOND
 log = logging.getLogger("leash.consumer")
 
 TICK = 0.05
-_SLOW = 50_000_000  # ns: a batch is meant for a hundredth of that
+_SLOW = 50_000_000  # ns: a batch should take a hundredth of this
 _WARN_AT = 0.8  # of the broker's consumer timeout
 _LIMBO_EVERY, _NO_LIMBO_EVERY = 5.0, 60.0  # seconds
 
@@ -29,7 +29,7 @@ _Declare = wire.unchecked(commands.Queue.Declare)
 
 
 class Upkeep:
-    """One thread."""
+    """The thread that does what is due over time."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Upkeep:
         connector.before_consuming = self.look_into_limbo
 
     def leave(self) -> None:
-        """End it: the connection is closed by whoever called."""
+        """End the thread; the caller closes the connection."""
         self._connector.left.set()
         self._engine.nudge.set()
 
@@ -79,7 +79,7 @@ class Upkeep:
         self._engine.emit()
 
     def turn(self) -> None:
-        """Whatever is due."""
+        """Do what is due."""
         engine, connector = self._engine, self._connector
         if connector.gone and not engine.stopping:
             connector.reconnect()
@@ -104,7 +104,7 @@ class Upkeep:
         self._watch()
 
     def look_into_limbo(self) -> None:
-        """Others put messages there, too, and so did earlier lives of ours."""
+        """Look for messages that other processes, or earlier runs, put into limbo."""
         self._limbo_at = time.monotonic() + _LIMBO_EVERY
         limbo, connection = self._engine.limbo, self._connector.connection
         assert connection is not None
@@ -118,9 +118,9 @@ class Upkeep:
                 answers = [channel.ask(each, commands.Queue.DeclareOk) for each in asked]
                 for name, answer in zip(names, answers, strict=True):
                     limbo.seen(name, answer(10.0).message_count)
-        except (NotFound, AccessRefused):  # should we make it ourselves, we know what is in it
+        except (NotFound, AccessRefused):  # if we declare it ourselves, we know what is in it
             self._no_limbo[name] = time.monotonic() + _NO_LIMBO_EVERY
-            self._limbo_at = 0.0  # the others have not been looked at
+            self._limbo_at = 0.0  # the others were not looked at
 
     def _may_have_limbo(self, spec: Queue) -> bool:
         told = self._engine.traits.get(spec.name)
@@ -129,8 +129,8 @@ class Upkeep:
         return told is None or told.kind == "quorum"
 
     def _watch(self) -> None:
-        """Free what waits behind a slow handler; warn of one that the broker is about to give up: it would
-        close the channel.
+        """Take back what waits behind a slow handler; warn of a handler that comes near the broker's timeout,
+        which would close the channel.
         """
         now = self._engine.clock.now()
         for worker in self._workers:

@@ -1,6 +1,6 @@
 """The workers: what threads and tasks have in common.
 
-Each takes a batch of work, runs it message by message, and brings it back.
+Each takes a batch of work, handles it message by message, and reports the result.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Failed = Callable[[list[Message], BaseException], None]
 
 
 class Worker:
-    """What a worker is at, for the watchdog, and what can be taken off its hands meanwhile.
+    """What a worker is doing, for the watchdog, and what `recall` can take from it meanwhile.
 
     The worker takes messages from the front of `todo` and `recall` from its end; a deque gives each to
-    one of them. What is `done` only ever grows at its end, but for a recall.
+    only one of them. `done` only grows, except in a recall.
     """
 
     __slots__ = ("_clock", "begin", "done", "queue", "todo", "warned", "work")
@@ -81,14 +81,14 @@ class Pool:
         raise NotImplementedError
 
     def join(self, deadline: int) -> bool:
-        """Wait until all are done; False: some were not by the deadline."""
+        """Wait until all are done; False: some were not at the deadline."""
         for thread in self.threads:
             if thread.is_alive():
                 thread.join(max(0, deadline - self.engine.clock.now()) / 1e9)
         return not any(thread.is_alive() for thread in self.threads)
 
     def leave_later(self, leave: Callable[[], object]) -> bool:
-        """Within a handler, which cannot wait for itself: begin nothing more, and leave in another thread."""
+        """In a handler, which cannot wait for itself: begin nothing more, and leave in another thread."""
         if not self.inside():
             return False
         self.engine.stop()
@@ -96,12 +96,12 @@ class Pool:
         return True
 
     def inside(self) -> bool:
-        """Whether a handler asks."""
+        """True if called by a handler."""
         return threading.current_thread() in self.threads
 
     def startable(self, raw: Raw) -> bool:
-        """Whether to begin with a message: not after a stop, nor when its settling would go nowhere. One that
-        was taken out of limbo counts as begun, so it is.
+        """True if a worker may begin with a message: not after a stop, nor when it cannot be settled. One
+        from limbo counts as begun, so it always may.
         """
         if self.engine.stopping and not raw[LINK].limbo:
             self.engine.give_back([raw])
@@ -110,12 +110,12 @@ class Pool:
 
 
 def from_limbo(work: list[Dispatch]) -> bool:
-    """Whether this is a message that came back too often."""
+    """True if this is a message out of limbo."""
     return bool(work[0].messages) and work[0].messages[0][LINK].limbo
 
 
 def is_async(handler: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine for sure; a decorator around it may do anything."""
+    """True if calling it surely returns a coroutine; a decorator around it may do anything."""
     call = getattr(type(handler), "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
 
@@ -123,10 +123,10 @@ def is_async(handler: Callable[..., Any]) -> bool:
 def run_whatever_happens(
     loop: asyncio.AbstractEventLoop, run: Callable[[], object], done: Callable[[], bool]
 ) -> None:
-    """A task that exits, or is interrupted, ends neither the loop nor the workers on it.
+    """Keep the loop and its workers alive when a task exits or is interrupted.
 
-    asyncio lets SystemExit and KeyboardInterrupt through to whoever runs the loop. The handler that awaits
-    the task gets it as well, and fails by it.
+    asyncio passes SystemExit and KeyboardInterrupt on to the caller of the loop. The handler that awaits
+    the task gets the exception too, and fails with it.
     """
     while True:
         try:
@@ -142,7 +142,7 @@ def run_whatever_happens(
 
 
 def each(todo: deque[Raw]) -> Iterator[Raw]:
-    """Until it is empty, whoever takes the last."""
+    """Take messages until none are left; `recall` may take the last."""
     take = todo.popleft
     while todo:
         try:
@@ -162,7 +162,9 @@ def raws_of(work: list[Dispatch]) -> list[Raw]:
 
 
 def batch_finished(work: list[Dispatch], took: int, messages: list[Message]) -> Finished:
-    """A batch's time is shared by its messages; those that were not settled by hand are done."""
+    """What a batch handler finished: its time is split among its messages; those not settled by hand are
+    done.
+    """
     total = len(raws_of(work))
     services = [took * len(dispatch.messages) // total for dispatch in work]
     kept = {(message.link, message.tag) for message in messages if not message.settled}

@@ -1,4 +1,4 @@
-"""Lanes and policies put together: arrivals, completions and time in; decisions out. Pure."""
+"""Lanes and policies together: arrivals, completions and time in; decisions out. Pure."""
 
 from leash.flow.decisions import Ask, Decision, Dispatch, Probe, SetWindow, Shed
 from leash.flow.flow import Flow

@@ -1,10 +1,10 @@
-"""How much may be here at once: messages and bytes of all lanes together, shared out over their windows.
+"""How much may be here at once: the messages and bytes of all lanes, divided among their windows.
 
-A window is a promise to take so many messages, so windows are counted, and not only what has come. How large
-a lane's messages are is known when the first one is here: until then its window is 1.
+A window is a promise to take that many messages, so windows are counted, not only what has arrived. The size
+of a lane's messages is known when the first one arrives: until then its window is 1.
 
 A lane that starves below a higher tier keeps next to nothing. Its messages would only grow old here, take
-the network from the tier that is served, and count as delivered once more whenever the connection breaks.
+bandwidth from the tier that is served, and count as delivered once more whenever the connection breaks.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from leash.flow.flow import Flow
 
 USED, OF = 3, 4
-"""Windows are planned for this part of the budget: so a window that is a little above its share can be left
-alone, and one that grows may get messages for the old one and the new.
+"""Windows are planned for this part of the budget, so that a window slightly above its share can stay, and
+one that grows may get messages for both the old and the new window.
 """
 
 UNSEEN = 256 * 1024
-"""Bytes that a message is taken for where a window cannot be changed when its size is known."""
+"""The assumed bytes of a message if a window cannot be changed once its size is known."""
 
 STARVES = 1_000 * MS
 """A lane starves when a higher tier has had work for this long."""
 
 STARVING = 16
-"""The most messages that it keeps: one for each worker, up to so many workers."""
+"""The most messages that it keeps: one for each worker, up to this many."""
 
 
 class Budget:
-    """For all lanes together; None is no limit. A batch handler's workers want `batch` messages at a time."""
+    """The budget of all lanes; None is no limit. A batch handler's workers want `batch` messages at once."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Budget:
         self._lanes = max(1, len(lanes))
         self._quanta = sum(lane.quantum for lane in lanes)
         self._starving = min(workers, STARVING)
-        self._higher: dict[int, int] = {}  # since when a tier has had a higher one with work above it
+        self._higher: dict[int, int] = {}  # since when a higher tier than this one has had work
 
     # --- first windows ---
 
     def wish(self, quantum: int, active: int | None = None) -> int:
-        """What a lane would begin with if there were room for it, `active` lanes having work."""
+        """The first window of a lane if there were room for it, with `active` lanes that have work."""
         usual = max(1, min(FIRST, AT_FIRST // (active or self._lanes)))
         return min(MOST, max(usual, -(-self.batch * quantum // max(1, self._quanta))))
 
@@ -71,7 +71,7 @@ class Budget:
         return self._limited(wish, 1) if self.size is None else 1
 
     def arrived(self, flow: Flow, lane: LaneState, count: int, size: int) -> None:
-        """Learn how large a lane's messages are: fast if they get larger, slowly if they get smaller."""
+        """Learn the size of a lane's messages: fast if they get larger, slowly if they get smaller."""
         mean = max(1, size // count)
         if not lane.size:
             lane.size = mean
@@ -79,10 +79,10 @@ class Budget:
         else:
             lane.size += (mean - lane.size) * count // (count + (4 if mean > lane.size else 64))
             if self.size is not None and lane.window is not None and lane.credit * lane.size > self.size:
-                self.share(flow, flow.now)  # one lane alone has too much: now, for more is on its way
+                self.share(flow, flow.now)  # one lane alone has too much, and more is in flight: act now
 
     def _begin(self, flow: Flow, lane: LaneState) -> None:
-        """The first window of some use, unless a higher tier has work."""
+        """Set the first useful window, unless a higher tier has work."""
         window = lane.window
         unseen = self.size is not None and not lane.size
         if lane.begun or window is None or unseen or flow.starves(lane):
@@ -94,7 +94,7 @@ class Budget:
         if first > lane.credit:
             why = f"its messages have about {lane.size} bytes" if lane.size else "no higher tier has work"
             set_window(flow, lane, window.change(first, why))
-            lane.settling = 0  # of the old window there was next to nothing
+            lane.settling = 0  # the old window was next to nothing
 
     def _limited(self, wish: int, size: int) -> int:
         if self.messages is not None:
@@ -106,7 +106,7 @@ class Budget:
     # --- from time to time ---
 
     def share(self, flow: Flow, now: int) -> None:
-        """Tell the windows how far they may grow, and make those smaller that have too much."""
+        """Set how far the windows may grow, and shrink those that are too large."""
         starving = self._starving_tiers(flow, now)
         lanes = [lane for lane in flow.lanes.values() if lane.window is not None]
         fixed = [lane for lane in flow.lanes.values() if lane.window is None]
@@ -144,7 +144,11 @@ class Budget:
             return
         window.most = most
         if (starving and lane.credit > most) or USED * lane.credit > OF * most:
-            why = "a higher tier has work" if starving else f"more messages of {lane.size} bytes are too much"
+            why = (
+                "a higher tier has work"
+                if starving
+                else f"more messages of {lane.size} bytes exceed the budget"
+            )
             set_window(flow, lane, window.change(most, why))
         elif lane.waiting and lane.credit < min(lane.least, most):
             set_window(flow, lane, window.change(min(lane.least, most), "for batches"))
@@ -155,14 +159,14 @@ def _planned(total: int) -> int:
 
 
 def _claim(lane: LaneState) -> int:
-    """A lane with work may double its window before anybody looks again. One without may get a message at any
-    moment, but what is kept free for a hundred of those would be wasted: one message of each is on top.
+    """A lane with work may double its window before the next look. One without may get a message at any
+    moment, but reserving room for a hundred of those would be a waste: one message of each comes on top.
     """
     return max(2 * lane.credit, lane.least) if lane.waiting else lane.credit - 1
 
 
 def _sizes(flow: Flow) -> dict[str, int]:
-    """How large the lanes' messages are; those that nobody has seen are taken to be like the others."""
+    """The size of each lane's messages; unknown sizes are assumed to be like the others."""
     known = [lane.size for lane in flow.lanes.values() if lane.size]
     usual = sum(known) // len(known) if known else 1
     return {name: max(1, lane.size or usual) for name, lane in flow.lanes.items()}

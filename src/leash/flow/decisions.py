@@ -1,4 +1,4 @@
-"""What Flow tells its driver to do. Each but the dispatch, which is its own reason, says why."""
+"""What Flow tells its driver to do. Each decision but Dispatch carries its reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 
 class Dispatch(NamedTuple):
-    """Serve these messages of one lane, in this order; `Flow.done` takes it back with the time it took."""
+    """Serve these messages of one lane, in this order; return it to `Flow.done` with the time it took."""
 
     lane: str
     messages: list[Any]
@@ -17,7 +17,7 @@ class Dispatch(NamedTuple):
 
 
 class Shed(NamedTuple):
-    """Settle a message that no worker will see: `return` gives it back, `drop` is for good."""
+    """Settle a message that no worker will see: `return` puts it back into the queue, `drop` is final."""
 
     lane: str
     message: Any
@@ -28,8 +28,8 @@ class Shed(NamedTuple):
 class SetWindow(NamedTuple):
     """Ask the broker for another window.
 
-    `resume` is None for a window that grows: consume anew at once. For one that shrinks it is the number of
-    unsettled messages at which to consume anew: before, the old ones would come on top.
+    `resume` is None for a window that grows: consume again at once. For one that shrinks it is the number of
+    unsettled messages at which to consume again: earlier, the old ones would come on top.
     """
 
     lane: str
@@ -40,7 +40,7 @@ class SetWindow(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """Look at the queue's depth, and answer with `Flow.probed`."""
+    """Look up the queue's depth, and answer with `Flow.probed`."""
 
     lane: str
     reason: str

@@ -1,7 +1,7 @@
-"""The fairness certificate of a running flow: one measurement per tier, begun anew when lanes come or go.
+"""The fairness certificate of a running flow: one measurement per tier, restarted when lanes come or go.
 
-Only lanes that had work all the time owe each other anything. A lane that ran dry or sat out in between ends
-the measurement; the verdict that came nearest to its bound, or broke it most, is kept.
+Fairness holds only between lanes that had work all the time. A lane that ran dry or sat out in between ends
+the measurement; the verdict that came nearest to its bound, or exceeded it most, is kept.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class Watch:
             self._costliest[lane] = cost
 
     def look(self) -> None:
-        """Keep the worst of what is measured, and begin anew if other lanes have work than at the start."""
+        """Keep the worst verdict, and restart if other lanes have work than at the beginning."""
         if self._whole():
             self.worst = self.worst_now()
         else:
             self._begin()
 
     def worst_now(self) -> Verdict:
-        """With its own bound: spreads with other lanes, quanta or costs are held to other ones."""
+        """The worst verdict, with its own bound: the bound depends on the lanes, quanta and costs."""
         return max([self.worst, *self.verdicts()], key=lambda verdict: verdict.spread / verdict.bound)
 
     def verdicts(self) -> list[Verdict]:
-        """One for each tier in which two lanes or more have had work since the measurement began."""
+        """One verdict for each tier in which two or more lanes have had work since the measurement began."""
         tiers: dict[int, list[LaneState]] = {}
         for name in self._starts:
             lane = self._flow.lanes.get(name)
@@ -85,7 +85,7 @@ class Watch:
         if lane.credit < need:
             return f"window-limited: {lane.name} needs {need} credits, has {lane.credit}"
         if lane.expired:
-            return f"its messages came late: {lane.expired} rounds went on without it"
+            return f"its messages arrived late: {lane.expired} rounds went on without it"
         return ""
 
     def _stays(self, lane: LaneState) -> bool:
@@ -106,4 +106,4 @@ class Watch:
                 lane = flow.lanes[name]
                 if lane.waiting:
                     self._starts[name] = _Start(position, lane.charged, lane.dries)
-                    self.cost(name, 1 - flow.rounds.balance(name))  # what it owes, a message has cost it
+                    self.cost(name, 1 - flow.rounds.balance(name))  # its debt is the cost of a message

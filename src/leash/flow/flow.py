@@ -1,8 +1,8 @@
 """Lanes + policies: which message goes to the next free worker, and what to ask the broker for.
 
-Time comes in as whole nanoseconds and nothing else is asked: the live consumer, the test double and the
-simulator drive this same object, and the same trace gives the same decisions. Messages are opaque; their
-buffers are here. Work goes out in batches, so that what a decision costs is shared by many messages.
+Time is passed in as whole nanoseconds, and there is no other input: the live consumer, the test double and
+the simulator drive this same object, and the same trace gives the same decisions. Messages are opaque; their
+buffers are here. Work goes out in batches, so that the cost of a decision is shared by many messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leash.flow.lane import PARKING, PAUSED, WAITING, Lane, LaneState, at_once, 
 from leash.flow.leaving import come_back, leave_in_turn
 from leash.flow.picking import grants
 from leash.flow.purses import Purse
-from leash.flow.served import BATCH_TIME, batch_of, served_all
+from leash.flow.service_times import BATCH_TIME, batch_of, served_all
 from leash.flow.sidelines import Sidelines
 from leash.flow.windows import NO_TIER, share_credit
 from leash.policies.exact import Number, whole
@@ -35,7 +35,7 @@ Cost = Literal["count", "given", "time"]
 
 
 class Flow:
-    """Decides for `workers` workers. A message costs 1, what is given as it arrives, or its time in us.
+    """Decides for `workers` workers. A message costs 1, a number given on arrival, or its time in us.
 
     The lanes' windows together stay within `buffer_messages` and `buffer_bytes`; batch handlers want `batch`
     messages at a time.
@@ -80,16 +80,16 @@ class Flow:
         self.top = NO_TIER
         """The highest tier with work."""
         self.active = 0
-        """Lanes with work, about."""
+        """The approximate number of lanes with work."""
         self.total = None if rate is None else TokenBucket(rate, burst)
         self._at_once = at_once(self.total)
         self.watch = Watch(self)
         self.sidelines = Sidelines(self.rounds, self.lanes)
         self._gap = Gap(self)
-        self.service = BATCH_TIME  # one by one, until it is known to be fast
+        self.service = BATCH_TIME  # one message at a time, until the work is known to be fast
         self.now = 0
         self.buffered = 0
-        self._dry = False  # nothing can be taken, until something happens or a timer fires
+        self._dry = False  # nothing can be taken until an event or a timer
         self._ticked: int | None = None
         share_credit(self)
 
@@ -105,8 +105,8 @@ class Flow:
         epoch: int | None = None,
         size: int | None = None,
     ) -> None:
-        """Messages came, sent under a window's `epoch`; `ages` in ns, for lanes with a deadline; `size` in
-        bytes, all together. A message costs at least 1: one that cost nothing would never end a turn.
+        """Messages arrived, sent under a window's `epoch`; `ages` in ns, for lanes with a deadline; `size` is
+        their total bytes. A message costs at least 1: one without cost would never end a turn.
         """
         now = self._told(now)
         state = self.lanes[lane]
@@ -142,7 +142,7 @@ class Flow:
             self.budget.arrived(self, state, count, size)
 
     def done(self, now: int, dispatches: list[Dispatch], services: list[int]) -> None:
-        """Dispatches were worked on, for so many ns each, whatever came of it."""
+        """Dispatches are finished, whatever the outcome, after `services` ns each."""
         self._told(now)
         served_all(self, dispatches, services)
 
@@ -155,7 +155,7 @@ class Flow:
         round_trip: int,
         slowest: int | None = None,
     ) -> None:
-        """A passive look: messages ready at the broker, and how long answers took, at least and at most."""
+        """The result of a probe: messages ready at the broker, and the shortest and longest round trip."""
         now = self._told(now)
         state = self.lanes[lane]
         self.active -= state.waiting
@@ -165,11 +165,11 @@ class Flow:
             self.top = state.tier
 
     def not_probed(self, lane: str) -> None:
-        """A look did not come about."""
+        """A probe that was asked for could not be made."""
         self.lanes[lane].probing = False
 
     def forget(self, now: int, lane: str) -> list[Any]:
-        """The lane's connection is gone, or its consumer: nothing more comes. Returns what was buffered."""
+        """The lane's connection or consumer is gone: nothing more arrives. Returns what was buffered."""
         self._told(now)
         state = self.lanes[lane]
         left = [entry[0] for entry in state.buffer]
@@ -184,7 +184,7 @@ class Flow:
         return left
 
     def recall(self, now: int, dispatch: Dispatch, messages: list[Any], arrived: list[int]) -> Dispatch:
-        """The last `messages` of a dispatch were not begun and go back in front; returns what is left."""
+        """The last `messages` of a dispatch were not begun and go back in front; returns the rest of it."""
         return come_back(self, self._told(now), dispatch, messages, arrived)
 
     def granted(self, now: int) -> None:
@@ -194,7 +194,7 @@ class Flow:
     # --- what to do ---
 
     def take(self, now: int, most: int | None = None, since: int | None = None) -> list[Dispatch]:
-        """Work for one worker, which has been waiting since `since` if it has."""
+        """Work for one worker, which has waited since `since`, if not None."""
         now = self._at(now)
         if self.sidelines.next is not None and self.sidelines.next <= now:
             self._fire(now)
@@ -215,23 +215,23 @@ class Flow:
 
     def _serve(self, now: int, limit: int, most: int | None, since: int | None) -> list[Dispatch]:
         waits = self._gap.waits(now)
-        found = grants(self, now, limit, BATCH_TIME if most is None else None, waits)
-        if not found:
+        granted = grants(self, now, limit, BATCH_TIME if most is None else None, waits)
+        if not granted:
             self._gap.begin(now)
             self._dry = limit > 0
             return []
-        out = leave_in_turn(self, now, found, self._gap.served(waits, found, since))
+        out = leave_in_turn(self, now, granted, self._gap.served(waits, granted, since))
         if self.total is not None and out:
             self.total.take(now, sum([len(dispatch.messages) for dispatch in out]))
         return out
 
     def starves(self, lane: LaneState) -> bool:
-        """Whether it gets nothing as long as the highest tier has work."""
+        """True if it gets nothing while the highest tier has work."""
         return self.top < lane.tier and lane.tier not in self.guaranteed
 
     @property
     def spent(self) -> bool:
-        """Whether a batch can get no larger: the broker has messages, but the windows are too small."""
+        """True if a batch can get no larger: the broker has messages, but the windows are too small."""
         known = [lane for lane in self.lanes.values() if lane.evidence and not lane.blocks]
         return any(lane.credit < lane.least for lane in known) and not any(
             lane.renewing or lane.in_work + len(lane.buffer) < lane.credit for lane in known
@@ -243,11 +243,11 @@ class Flow:
 
     @property
     def batch(self) -> int:
-        """How many messages to take at a time: `BATCH_TIME` worth of work."""
+        """How many messages to take at a time: work for `BATCH_TIME`."""
         return batch_of(self.service)
 
     def wait(self, now: int) -> int | None:
-        """Ns until time alone lets a waiting worker go on; None: only an arrival does."""
+        """Ns until a waiting worker can go on without an arrival; None: never."""
         now = self._at(now)
         due = None if self.sidelines.next is None else self.sidelines.next - now
         total = self.total.wait(now) if self.total is not None and self.buffered else 0
@@ -256,7 +256,7 @@ class Flow:
         return None if due is None else max(0, due)
 
     def tick(self, now: int) -> None:
-        """To be called every `TICK` or so: probes, targets, shares of the credit, the certificate."""
+        """Called about every `TICK`: probes, targets, shares of the credit, the certificate."""
         now = self._at(now)
         if self.sidelines.next is not None and self.sidelines.next <= now:
             self._fire(now)
@@ -290,7 +290,7 @@ class Flow:
         self.watch.restart()
 
     def set_rate(self, now: int, lane: str | None, rate: Number | None, burst: int | None = None) -> None:
-        """A lane's rate, or the total's (None); a rate of None is no limit."""
+        """Change the rate of a lane, or of all together if `lane` is None; a rate of None is no limit."""
         now = self._told(now)
         if lane is None:
             self.total = changed(now, self.total, rate, burst)
@@ -342,7 +342,7 @@ class Flow:
         return self.lanes[name]
 
     def withdraw(self, lane: LaneState, count: int) -> None:
-        """Messages left the buffer without a turn: nobody must count on them."""
+        """Messages left the buffer without a turn: they no longer count as work."""
         self.buffered -= count
         self.rounds.withdraw(lane.name, count)
 

@@ -1,8 +1,8 @@
-"""May a lower tier work while a higher one's messages are on their way?
+"""When a lower tier may work while a higher one's messages are in flight.
 
-Not at once. Most gaps between a tier's messages are over in a moment, and whatever is begun in one keeps a
-worker, the network and the broker from the higher tier. A gap that lasts is used, from the moment on that one
-message of the lower tier, which may still be in work when the gap ends, is only a small part of it.
+Not at once. Most gaps between a tier's messages are short, and work begun in one keeps a worker, the network
+and the broker from the higher tier. A longer gap is used once a message of the lower tier, which may still be
+in work when the gap ends, would take only a small part of it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 LEAST = 50 * MS
 PART = 40
-"""A gap is used when it has lasted this long, and so many times as long as one message takes."""
+"""A gap is used once it has lasted this long, and this many times as long as one message takes."""
 
 
 class Gap:
-    """The time since workers find nothing although messages of a lower tier are here."""
+    """The time in which workers find no work although messages of a lower tier are here."""
 
     __slots__ = ("_flow", "_opens", "_since", "_tier", "_used")
 
@@ -33,11 +33,11 @@ class Gap:
         self._used = False
 
     def waits(self, now: int) -> bool:
-        """Whether lower tiers wait for a higher one at this moment."""
+        """True if lower tiers wait for a higher one now."""
         return self._since is None or now < self._opens
 
     def begin(self, now: int) -> None:
-        """A worker found nothing."""
+        """A worker found no work."""
         flow = self._flow
         held = flow.rounds.held
         if self._since is not None or not held:
@@ -51,7 +51,7 @@ class Gap:
     def served(self, waited: bool, grants: list[Grant], since: int | None) -> int | None:
         """Work went out; returns since when workers have been without messages of its tier.
 
-        To the higher tier's window, what the workers did in the gap is the same as waiting.
+        For the higher tier's window, work in the gap counts as waiting.
         """
         if self._since is None:
             return since

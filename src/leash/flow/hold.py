@@ -1,13 +1,12 @@
-"""A round waits for a lane whose messages are known to be on their way: the states of that waiting.
+"""A round waits for a lane whose messages are known to be in flight: the states of that waiting.
 
     NONE ──hold──> HELD ──ask──> ASKED ──found──> CONFIRMED
                     │ found        │                 │
                     └──> SEEN ─ask─┼─────────────────┘
                                    └──give up──> DOUBTED
 
-A message, or an answer that says that there are none, ends the waiting from any state. `Sidelines` has the
-timers: when to ask, and when to give up. A lane that is doubted is not waited for again before something
-comes.
+A message, or an answer that there are none, ends the waiting from any state. `Sidelines` has the timers: when
+to ask, and when to give up. A doubted lane is not waited for again until a message arrives.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ if TYPE_CHECKING:
 class Hold(Enum):
     NONE = "no round waits for it"
     HELD = "a round waits for it"
-    SEEN = "and a look that came meanwhile found messages"
-    ASKED = "and its queue is being looked at for that"
-    CONFIRMED = "and that look found messages"
+    SEEN = "a round waits for it, and an earlier probe has since found messages"
+    ASKED = "a round waits for it, and its queue is being probed for that"
+    CONFIRMED = "a round waits for it, and that probe found messages"
     DOUBTED = "a round waited in vain"
 
 
 def begin(lane: LaneState, now: int) -> None:
-    """A round waits for it from now on."""
+    """Begin to hold a round for it."""
     lane.hold, lane.held_since = Hold.HELD, now
 
 
 def ask(lane: LaneState) -> bool:
-    """It is time to look at its queue. False: that has been done."""
+    """Note that its queue is being probed. False: it was already."""
     if lane.hold not in (Hold.HELD, Hold.SEEN):
         return False
     lane.hold = Hold.ASKED if lane.hold is Hold.HELD else Hold.CONFIRMED
@@ -42,15 +41,15 @@ def ask(lane: LaneState) -> bool:
 
 
 def found(lane: LaneState) -> None:
-    """The broker says that there are messages."""
+    """Note that the broker has messages for it."""
     lane.hold = Hold.SEEN if lane.hold in (Hold.HELD, Hold.SEEN) else Hold.CONFIRMED
 
 
 def end(lane: LaneState) -> None:
-    """Nobody waits for it any more."""
+    """End the waiting."""
     lane.hold, lane.held_since = Hold.NONE, None
 
 
 def give_up(lane: LaneState) -> None:
-    """Nothing came."""
+    """End the waiting in vain: no message arrived."""
     lane.hold, lane.held_since = Hold.DOUBTED, None

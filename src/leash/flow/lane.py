@@ -1,4 +1,4 @@
-"""One lane: what was asked for, and what is known of it."""
+"""One lane: its settings and its state."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 PAUSED, THROTTLED, BUSY, WAITING, PARKING = 1, 2, 4, 8, 16
-"""Why a lane sits out: asked to, no token, an ordered lane's message is in work, waits for its next try, or
-is on its way to the dead queue.
+"""Why a lane sits out: it is paused; it has no token; or an ordered lane's message is in work, waits for its
+next try, or is on its way to the dead queue.
 """
 
 MOST_ACKS = 128
 
 Entry = tuple[Any, int, int, int, int]
-"""A buffered message, when it arrived, its window's epoch, its cost, and when it was born."""
+"""A buffered message, when it arrived, its window's epoch, its cost, and when it was published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What a lane is to be like. Times are in ns; `window` None is the autopilot."""
+    """A lane's settings. Times are in ns; `window` None is the autopilot."""
 
     name: str
     quantum: int = 1
@@ -49,13 +49,13 @@ class Lane:
     ordered: bool = False
     """One message at a time, in the order of the queue; its window is fixed."""
     sole: bool = False
-    """Single-active or exclusive: a message that is returned comes back to us, and the window is fixed."""
+    """Single active or exclusive: a returned message comes back to us, and the window is fixed."""
     budgets: tuple[str, ...] = ()
-    """Budgets that its messages need permits of, by name."""
+    """The names of the budgets from which its messages need permits."""
 
 
 class LaneState:
-    """A lane at work."""
+    """A lane's state."""
 
     __slots__ = (
         "allowed",
@@ -126,8 +126,8 @@ class LaneState:
             spec.shed, sole=sole, delivery_limit=spec.delivery_limit, deadline=spec.deadline
         )
         self.window: Window | None = None
-        self.size = 0  # bytes of a message, a moving mean; 0: none has come yet
-        self.wish = 0  # its first window, where the budget has room for it
+        self.size = 0  # bytes of a message, a moving mean; 0: none has arrived yet
+        self.wish = 0  # its first window, if the budget has room for it
         if spec.window is not None:
             self.credit = whole("window", spec.window, 1, MOST)
         elif sole:
@@ -143,16 +143,16 @@ class LaneState:
             )
             self.wish = self.window.window
             self.window.window = self.window.most = self.credit = budget.unseen(self.wish)
-        self.begun = budget.size is None  # has, or had, a window that it can do something with
+        self.begun = budget.size is None  # has, or had, a useful window
         self.least = 1  # messages that a batch handler wants of it
         self.settling = 0  # messages under a new window until those of the old one no longer matter
-        self.renewing = False  # consuming anew with another window: its first message is not here yet
-        self.reason = "as asked for" if spec.window else "where it starts"
+        self.renewing = False  # consuming again with another window: its first message has not arrived yet
+        self.reason = "as configured" if spec.window else "the initial window"
         self.blocks = 0
         self.wakes: int | None = None  # when an ordered lane's next try is due
         self.in_work = 0
-        self.idled = 0  # ns that workers waited for its messages, and not told to its window yet
-        self.evidence = 0  # messages at the broker or on their way, at most
+        self.idled = 0  # ns that workers waited for its messages, not reported to its window yet
+        self.evidence = 0  # messages at the broker or in flight, at most
         self.fed: int | None = None  # the last arrival while the broker was known to have more
         self.depth: int | None = None
         self.consumers = 1
@@ -160,7 +160,7 @@ class LaneState:
         self.held_since: int | None = None
         self.probe_after: int | None = None
         self.probe_gap = 0
-        self.probing = False  # a look is on its way
+        self.probing = False  # a probe is in flight
         self.service = 0  # ns, a moving mean
         self.most = 1  # messages in one dispatch
         self.charged = self.served = self.work = self.wait = 0
@@ -178,17 +178,17 @@ class LaneState:
 
     @property
     def coming(self) -> bool:
-        """Whether messages can come that it is known to get: not while all its credit is in slow work."""
+        """True if messages that are known of can arrive: not while all its credit is in slow work."""
         return self.in_work < self.credit or self.most > 1
 
     @property
     def waiting(self) -> bool:
-        """Whether it competes for workers: has messages, or is known to get some."""
+        """True if it competes for workers: it has messages, or is known to get some."""
         return not self.blocks and not self.permitless and bool(self.buffer or self.evidence)
 
 
 def at_once(bucket: TokenBucket | None) -> int:
-    """How many messages of a batch may be behind each other with tokens taken before they start."""
+    """How many messages of a batch may wait behind each other with their tokens already taken."""
     return 0 if bucket is None else max(1, int(bucket.rate / 1000))
 
 

@@ -1,6 +1,6 @@
-"""Messages leave a buffer for a worker, or come back: tokens are taken, CoDel judges, the window is told.
+"""Messages leave a buffer for a worker, or return: tokens are taken, CoDel judges, the window is informed.
 
-A lane's policies are told once of all the turns that it has in one batch; the messages go out turn by turn.
+A lane's policies are informed once about all its turns in one batch; the messages go out turn by turn.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from leash.flow.flow import Flow
 
 
-def leave_in_turn(flow: Flow, now: int, found: list[Grant], since: int | None) -> list[Dispatch]:
-    """What to dispatch for these grants; the worker has been waiting since `since` if it has."""
+def leave_in_turn(flow: Flow, now: int, granted: list[Grant], since: int | None) -> list[Dispatch]:
+    """What to dispatch for these grants; the worker has waited since `since`, if not None."""
     counts: dict[LaneState, list[int]] = {}
-    for lane, count, estimate in found:
+    for lane, count, estimate in granted:
         sums = counts.get(lane)
         if sums is None:
             counts[lane] = [count, estimate]
@@ -33,12 +33,12 @@ def leave_in_turn(flow: Flow, now: int, found: list[Grant], since: int | None) -
     for lane, (count, estimate) in counts.items():
         left[lane] = _leave(flow, now, lane, count, estimate, since)
         since = None
-    if len(found) == 1:
-        lane, count, estimate = found[0]
+    if len(granted) == 1:
+        lane, count, estimate = granted[0]
         return _dispatch(lane, left[lane], count, estimate)
     out: list[Dispatch] = []
     at = dict.fromkeys(left, 0)
-    for lane, count, estimate in found:
+    for lane, count, estimate in granted:
         begin = at[lane]
         at[lane] = begin + count
         out += _dispatch(lane, left[lane][begin : begin + count], count, estimate)
@@ -48,13 +48,13 @@ def leave_in_turn(flow: Flow, now: int, found: list[Grant], since: int | None) -
 def _dispatch(lane: LaneState, messages: list[Any], count: int, estimate: int) -> list[Dispatch]:
     if not messages:
         return []
-    if len(messages) < count:  # the rest was dropped, and costs nothing
+    if len(messages) < count:  # the rest was dropped, without cost
         estimate = estimate * len(messages) // count
     return [Dispatch(lane.name, messages, estimate, lane.until)]
 
 
 def _leave(flow: Flow, now: int, lane: LaneState, count: int, estimate: int, since: int | None) -> list[Any]:
-    """Take messages out of a lane's buffer, and tell its policies."""
+    """Take messages out of a lane's buffer, and inform its policies."""
     buffer = lane.buffer
     pop = buffer.popleft
     entries = [pop() for _ in range(count)]
@@ -87,7 +87,7 @@ def _leave(flow: Flow, now: int, lane: LaneState, count: int, estimate: int, sin
 
 
 def _refund(flow: Flow, now: int, lane: LaneState, dropped: int, estimate: int, kept: list[Entry]) -> int:
-    """What was dropped costs nothing."""
+    """Refund what dropped messages were charged."""
     if flow.cost == "given":
         cost = sum(entry[3] for entry in kept)
     else:
@@ -104,7 +104,7 @@ def _refund(flow: Flow, now: int, lane: LaneState, dropped: int, estimate: int, 
 
 
 def come_back(flow: Flow, now: int, dispatch: Dispatch, messages: list[Any], arrived: list[int]) -> Dispatch:
-    """The last `messages` of a dispatch were not begun and go back in front; returns what is left."""
+    """Put the last `messages` of a dispatch, which were not begun, back in front; returns the rest of it."""
     name, given, estimate, until = dispatch
     lane = flow.lanes[name]
     count = len(messages)

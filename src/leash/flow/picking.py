@@ -1,4 +1,4 @@
-"""Whose messages go next: the round robin's tickets, within what tokens and order allow."""
+"""Which lane's messages go next: the round robin's tickets, as far as tokens and order allow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Grant(NamedTuple):
-    """So many messages of a lane in a row, and what it was charged for them."""
+    """A number of messages of one lane in a row, and what it was charged for them."""
 
     lane: LaneState
     size: int
@@ -24,16 +24,16 @@ class Grant(NamedTuple):
 def grants(flow: Flow, now: int, limit: int, time: int | None, patient: bool = True) -> list[Grant]:
     """Up to `limit` messages, or as many as keep a worker busy for about `time` ns.
 
-    `patient`: lower tiers wait while a higher one's messages are on their way.
+    `patient`: lower tiers wait while a higher one's messages are in flight.
 
-    Tokens are for messages that start now: a batch takes a millisecond's worth of a lane's at most, and where
-    that is one message, it goes first.
+    Tokens are for messages that start now: a batch takes at most a millisecond's worth of a lane's tokens,
+    and if that is one message, it goes first.
     """
-    if flow.guaranteed and flow.limited:  # a pick that is given back would count for its tier
+    if flow.guaranteed and flow.limited:  # a returned pick would still count for its tier
         limit = min(limit, 1)
     if flow.cost != "count":
         return _by_cost(flow, now, limit, time, patient)
-    found: list[Grant] = []
+    chosen: list[Grant] = []
     rounds, lanes = flow.rounds, flow.lanes
     eligible = partial(permitted, flow) if flow.purses else None
     while limit > 0:
@@ -46,23 +46,23 @@ def grants(flow: Flow, now: int, limit: int, time: int | None, patient: bool = T
         if count > lane.most:
             count = lane.most
         if lane.limited:
-            count = _admit(flow, now, lane, count, not found)
+            count = _admit(flow, now, lane, count, not chosen)
         if count < granted:
             give_back(flow, lane, ticket, count, granted - count)
         if not count:
             break
-        found.append(Grant(lane, count, count))
+        chosen.append(Grant(lane, count, count))
         limit -= count
         if time is not None:
             time -= count * (lane.service or flow.service)
             if time <= 0:
                 break
-    return found
+    return chosen
 
 
 def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) -> list[Grant]:
-    """Where messages differ in cost: a pick for each, put together where a lane's are in a row."""
-    found: list[Grant] = []
+    """Grants if messages differ in cost: one pick for each message, merged for runs of one lane."""
+    granted: list[Grant] = []
     ahead: dict[str, int] = {}
 
     def estimate(name: str) -> int:
@@ -79,23 +79,23 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) 
             break
         name, cost = ticket
         lane = flow.lanes[name]
-        if lane.limited and not _admit(flow, now, lane, 1, not found):
+        if lane.limited and not _admit(flow, now, lane, 1, not granted):
             give_back(flow, lane, ticket, 0, 1)
             break
         ahead[name] = ahead.get(name, 0) + 1
         flow.watch.cost(name, cost)
-        if found and found[-1].lane is lane:
-            found[-1] = Grant(lane, found[-1].size + 1, found[-1].estimate + cost)
+        if granted and granted[-1].lane is lane:
+            granted[-1] = Grant(lane, granted[-1].size + 1, granted[-1].estimate + cost)
         else:
-            found.append(Grant(lane, 1, cost))
+            granted.append(Grant(lane, 1, cost))
         limit -= 1
         if time is not None:
             time -= lane.service or flow.service
-    return found
+    return granted
 
 
 def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> int:
-    """How many of `count` may go with this batch; none: with the next one."""
+    """How many of `count` may go with this batch; 0: wait for the next one."""
     bucket = lane.bucket
     if lane.ordered:
         count = 1
@@ -107,9 +107,9 @@ def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> in
         if count >= lane.allowed:
             count = lane.allowed
             if bucket.available(now) <= lane.at_once:
-                flow.sidelines.block(lane, THROTTLED)  # `Flow.take` finds out until when
+                flow.sidelines.block(lane, THROTTLED)  # `Flow.take` sets the timer
     if lane.purses:
-        count = admit(now, lane, count)  # one at least, or it would not have been picked
+        count = admit(now, lane, count)  # at least 1, or the lane would not have been picked
     if lane.allowed is not None:
         lane.allowed -= count
     if lane.ordered:
@@ -118,8 +118,8 @@ def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> in
 
 
 def give_back(flow: Flow, lane: LaneState, ticket: Ticket, cost: int, messages: int) -> None:
-    """Only a part of a ticket was used."""
+    """Return the unused part of a ticket."""
     flow.rounds.settle(ticket, cost, dry=False)
     flow.rounds.offer(lane.name, messages)
-    if lane.evidence:  # offering took it for messages that were on their way
+    if lane.evidence:  # offering counted them as messages in flight
         flow.rounds.expect(lane.name, lane.evidence)

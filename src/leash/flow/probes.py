@@ -1,4 +1,4 @@
-"""Looks at the broker's queues: when to ask how many messages are there, and what the answer means.
+"""When to ask the broker how many messages a queue has, and what the answer means.
 
 The answer is evidence: while a queue is known to have messages, rounds wait for them.
 """
@@ -22,14 +22,14 @@ EVERY = 1_000 * MS
 
 def ask(flow: Flow, now: int, lane: LaneState, reason: str) -> None:
     lane.probe_gap = lane.probe_gap or HOLD_LEAST
-    lane.probe_after = now + flow.sidelines.patience  # until the answer is here
+    lane.probe_after = now + flow.sidelines.patience  # until the answer arrives
     if not lane.blocks & PAUSED and not lane.probing:
         lane.probing = True
         flow.decisions.append(Probe(lane.name, reason))
 
 
 def ask_all(flow: Flow, now: int) -> None:
-    """Those that were not looked at for a while."""
+    """Probe the lanes that were not probed for a while."""
     for lane in flow.lanes.values():
         if lane.probe_after is None or now - lane.probe_after >= EVERY:
             ask(flow, now, lane, "a second went by")
@@ -60,13 +60,13 @@ def answered(
     lane.probe_after = now + max(lane.probe_gap, sidelines.patience)
     if lane.blocks & PAUSED or lane.hold is Hold.DOUBTED:
         ready = 0
-    # What left the queue before it was counted may still be on its way, and will count against `ready`.
+    # Messages that left the queue before it was counted may still be in flight; they count against `ready`.
     lane.evidence = ready and ready + max(0, lane.credit - len(lane.buffer) - lane.in_work)
     flow.rounds.expect(lane.name, lane.evidence)
 
 
 def out_of_time(flow: Flow, now: int) -> None:
-    """Let those go on whose time has come; ask about lanes that rounds wait for, and give up on some."""
+    """Fire due timers: resume lanes, probe lanes that rounds wait for, and give up on some."""
     doubtful, in_vain = flow.sidelines.fire(now)
     for lane in doubtful:
         ask(flow, now, lane, "a round waits for it")
@@ -80,4 +80,4 @@ def out_of_time(flow: Flow, now: int) -> None:
         lane.dries += 1
         flow.rounds.expect(lane.name, 0)
         lane.renewing = False
-        ask(flow, now, lane, f"nothing came for {waited} ms although its queue had messages")
+        ask(flow, now, lane, f"nothing arrived for {waited} ms although its queue had messages")

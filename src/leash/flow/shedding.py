@@ -1,7 +1,7 @@
-"""CoDel's verdicts over what leaves a buffer, and what becomes of them.
+"""CoDel's verdicts on messages that leave a buffer, and their consequences.
 
-Messages that leave together do so at one instant, and a later one has waited less. So after one verdict of
-"not now" the next that can change anything is that over the last of them.
+Messages that leave together do so at one instant, and a later one has waited less. So after a verdict of
+"not now", only the verdict on the last of them can change anything.
 """
 
 from __future__ import annotations
@@ -55,6 +55,6 @@ def judge_dropping(flow: Flow, now: int, lane: LaneState, entries: list[Entry]) 
 def _signal(now: int, lane: LaneState) -> None:
     if lane.shedder.mode != "return":
         lane.shedder.decide(True)
-    # Old and new messages come on top of each other for a while after a change: that delay passes by itself.
+    # After a change, old and new messages add up for a while: that delay passes by itself.
     if lane.shedder.mode != "observe" and lane.window is not None and lane.settling <= 0:
         lane.window.signal(now)

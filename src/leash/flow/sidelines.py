@@ -1,4 +1,4 @@
-"""Lanes that sit out, and rounds that wait for a lane: who goes on when, by time alone."""
+"""Lanes that sit out, and rounds that wait for a lane: the timers that let them go on."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from leash.policies.fair import DeficitRoundRobin
 from leash.units import MS
 
 HOLD_LEAST, HOLD_TRIPS = 50 * MS, 4
-"""A round waits for a lane this long, or this many round trips, at most."""
+"""A round waits for a lane at most this long, or this many round trips."""
 
 EXCUSED = 10
-"""So many times longer with a good excuse: the lane consumes anew, which a quorum queue must agree on first;
-or the broker does not even answer what is in the queue; or it says that messages are there, and we have
-credit: then they are on their way, however slow.
+"""This many times longer for a good reason: the lane consumes again, which a quorum queue must agree on
+first; or the broker does not answer a probe; or it has messages, and we have credit: then they are in flight,
+however slow.
 """
 
 ASK_AFTER = 4
-"""A lane that a round has been waiting for is looked at after this part of the patience."""
+"""A lane that a round waits for is probed after this part of the patience."""
 
 
 class Sidelines:
-    """Timers are whole nanoseconds; one that is no longer needed fires for nothing."""
+    """Timers are whole nanoseconds; one that is no longer needed fires without effect."""
 
     def __init__(self, rounds: DeficitRoundRobin, lanes: dict[str, LaneState]) -> None:
         self._rounds = rounds
@@ -33,7 +33,7 @@ class Sidelines:
         self._serial = 0
         self.gap: int | None = None  # when lower tiers no longer wait for a higher one
         self.round_trip: int | None = None
-        self.slowest = 0  # the round trip on a bad day: a busy broker is no reason to give up on a lane
+        self.slowest = 0  # the longest round trip: a busy broker is no reason to give up on a lane
 
     @property
     def patience(self) -> int:
@@ -45,7 +45,7 @@ class Sidelines:
 
     @property
     def next(self) -> int | None:
-        """When time alone may change something."""
+        """When the next timer is due."""
         due = self._timers[0][0] if self._timers else None
         return due if self.gap is None else self.gap if due is None else min(due, self.gap)
 
@@ -65,7 +65,7 @@ class Sidelines:
         heappush(self._timers, (at, self._serial, lane.name))
 
     def throttle(self, now: int, lane: LaneState) -> None:
-        """Without a token it sits out until there is one."""
+        """Let a lane sit out until it has a token."""
         wait = lane.bucket.wait(now) if lane.bucket is not None else 0
         if wait:
             self.block(lane, THROTTLED)
@@ -74,7 +74,7 @@ class Sidelines:
             self.unblock(lane, THROTTLED)
 
     def hold(self, now: int) -> None:
-        """A worker found nothing: if that is because a round waits for lanes, then not for long."""
+        """A worker found no work: if a round waits for lanes, limit that wait."""
         for name in self._rounds.held:
             lane = self._lanes[name]
             if lane.held_since is None and (lane.coming or self._rounds.holds_up(name)):
@@ -82,7 +82,7 @@ class Sidelines:
                 self.until(now + self.patience // ASK_AFTER, lane)
 
     def fire(self, now: int) -> tuple[list[LaneState], list[LaneState]]:
-        """Let go on whoever may; returns the lanes to look at, and those that a round waited for in vain."""
+        """Fire due timers; returns the lanes to probe, and those that a round waited for in vain."""
         doubtful, in_vain = [], []
         if self.gap is not None and self.gap <= now:
             self.gap = None
@@ -95,7 +95,7 @@ class Sidelines:
             if lane.blocks & WAITING and lane.wakes is not None and lane.wakes <= now:
                 self.unblock(lane, WAITING)
             if lane.held_since is not None:
-                if hold.ask(lane):  # however late we are: the answer decides when to look again
+                if hold.ask(lane):  # even if late: the answer decides when to probe again
                     doubtful.append(lane)
                     self.until(lane.held_since + EXCUSED * self.patience, lane)
                 elif lane.held_since + self.patience_for(lane) <= now:

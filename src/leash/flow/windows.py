@@ -1,4 +1,4 @@
-"""Windows: told what happened, shared out by who competes, and changed."""
+"""The lanes' windows: informed of events, given shares of the credit, and changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def observe(flow: Flow, now: int, lane: LaneState, entries: list[Entry], since: 
         idle = 0
         if since is not None and arrived > since and lane.fed is not None and lane.fed >= arrived:
             lane.idled += now - since
-            if lane.idled >= lane.service:  # what one more credit would bring: less may be noise
+            if lane.idled >= lane.service:  # the gain of one more credit: less may be noise
                 idle, lane.idled = lane.idled, 0
         change = window.observe(now, len(lane.buffer), fresh, 1 if idle else 0, idle)
         if change is not None:
@@ -37,7 +37,7 @@ def observe(flow: Flow, now: int, lane: LaneState, entries: list[Entry], since: 
 
 
 def set_window(flow: Flow, lane: LaneState, change: Change) -> None:
-    """Carry a change out; a smaller window may also give messages back."""
+    """Carry out a change; a smaller window may also return messages."""
     window = lane.window
     assert window is not None
     resume = None
@@ -54,8 +54,8 @@ def set_window(flow: Flow, lane: LaneState, change: Change) -> None:
 
 
 def share_credit(flow: Flow) -> None:
-    """Tell the windows who competes, how long a round is and what a batch needs; and CoDel, what waits by
-    design.
+    """Tell the windows which lanes compete, how long a round is and what a batch needs; and tell CoDel how
+    long messages wait by design.
     """
     active: dict[int, list[LaneState]] = {}
     for lane in flow.lanes.values():
@@ -80,7 +80,7 @@ def share_credit(flow: Flow) -> None:
             lane.window.least, lane.window.round_time = lane.least, round_times[tier]
             wait = lane.window.designed_wait()
         lane.codel.retarget(target_in_force(lane.spec.target, round_times[tier], wait))
-        # A gap in the stream of messages comes round once in a round trip: look for longer than that.
+        # A gap in the stream of messages recurs once per round trip: look for longer than that.
         lane.codel.interval = max(lane.codel.interval, 2 * (flow.sidelines.round_trip or 0))
 
 
@@ -93,12 +93,12 @@ def _parts(flow: Flow, active: Collection[int]) -> dict[int, int]:
         own = flow.guaranteed.get(tier, 0)
         if tier == flow.top:
             own += PERCENT - reserved
-        parts[tier] = own or PERCENT  # a lower tier has it all once the higher ones are done
+        parts[tier] = own or PERCENT  # a lower tier has all of it once the higher ones are done
     return parts
 
 
 def _return_excess(flow: Flow, lane: LaneState, excess: int) -> None:
-    """Give back what is beyond the new window, the newest first, as far as the ladder allows."""
+    """Return messages beyond the new window, newest first, as far as the shedding mode allows."""
     withdrawn = 0
     while lane.buffer and withdrawn < excess:
         message = lane.buffer[-1][0]

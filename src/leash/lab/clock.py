@@ -1,4 +1,6 @@
-"""Virtual time: events in order, in whole nanoseconds. Equal times are served by rank, then as they came."""
+"""Virtual time: events in order, in whole nanoseconds. Simultaneous events are ordered by rank, then as
+added.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ AT_BROKER, AT_CLIENT, DONE, WAKE = range(4)
 
 
 class Clock:
-    """A heap of things to do. `messages` counts what happened to single messages, for the speed."""
+    """A heap of events. `messages` counts the events of single messages, to measure speed."""
 
     __slots__ = ("_events", "_serial", "messages", "now")
 
@@ -26,7 +28,7 @@ class Clock:
         heappush(self._events, (when, rank, self._serial, action, arguments))
 
     def run(self, until: int) -> None:
-        """Go on until that time."""
+        """Run until that time."""
         events = self._events
         while events and events[0][0] <= until:
             self.now, _, _, action, arguments = heappop(events)
@@ -35,7 +37,7 @@ class Clock:
 
 
 class Wire:
-    """One direction of a connection: everything takes `delay`, and nothing overtakes."""
+    """One direction of a connection: everything takes `delay`, in order."""
 
     __slots__ = ("_clock", "_last", "_rank", "delay")
 

@@ -1,6 +1,7 @@
-"""codel: 50 ms each way, 4 ms and 40 ms of work, windows 1, 26 and 51: how busy, and how long messages wait.
+"""codel: 50 ms each way, 4 and 40 ms of work, windows 1, 26 and 51: how busy is the worker, how long is the
+wait?
 
-Then what to do about waiting: returning messages, as published, or asking for fewer.
+Then what to do about waiting: return messages, as published, or ask for fewer.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from leash.policies.window.credit import standing_wait, utilisation
 from leash.units import MS, SECOND
 
 TARGET, INTERVAL = 100 * MS, 20 * MS
-"""The document's own, for CoDel by nack."""
+"""The document's settings for CoDel by nack."""
 
 NACKS = {26: 2.87, 51: 6.4}
 NACK_WIRE = 50 * MS + MS // 2
-"""A real network is never exactly 50 ms. It matters: at exactly 50, arrivals and the ends of the work fall
-together, and the same client returns 3.5 and 7.7 messages for each that it does.
+"""A real network is never exactly 50 ms. It matters: at exactly 50, arrivals and the ends of the work
+coincide, and the same client returns 3.5 and 7.7 messages for each that it handles.
 """
 
 NACK_START, NACK_END = 3 * SECOND, 15 * SECOND
@@ -115,12 +116,12 @@ def consume(work: int, trip: int, window: int | None, span: int = 10 * SECOND) -
     flow = Flow([Lane("work", window=window)])
     one_way = trip * MS // 2
     pool = Pool(clock, flow, [Queue(clock, "work", 10**9)], work * MS, up=one_way, down=one_way)
-    clock.run(span - 1)  # a start at the very end would count for nothing that was done
+    clock.run(span - 1)  # a start at the very end would count without being done
     return pool
 
 
 def curve(work: int) -> list[tuple[int, float, float]]:
-    """Windows with how busy they keep the worker, and how long messages wait: measured in virtual time."""
+    """For each window, how busy the worker is, and how long messages wait: measured in virtual time."""
     points = []
     for window in [1, 2, 3, 4, 5, 8, 13, 20, 26, 32, 40, 51, 60]:
         pool = consume(work, 100, window, 4 * SECOND)
@@ -131,7 +132,7 @@ def curve(work: int) -> list[tuple[int, float, float]]:
 
 
 def jump() -> dict[str, list[tuple[float, float]]]:
-    """The work takes ten times longer from 4 s on: what the autopilot makes of it."""
+    """How the autopilot reacts when work takes ten times longer from 4 s on."""
     clock = Clock()
     flow = Flow([Lane("work")])
     pool = Pool(clock, flow, [Queue(clock, "work", 10**9)], 4 * MS, up=50 * MS, down=50 * MS)

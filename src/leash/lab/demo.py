@@ -1,6 +1,6 @@
-"""`leash demo`: ten queues, one Spark pipeline to Parquet, fair shares and a rate limit; a minute, then gone.
+"""`leash demo`: ten queues, one Spark pipeline to Parquet, fair shares and a rate limit, in a minute.
 
-What is left is a folder with the Parquet files and a report. The broker, its data and the staging folder are
+It leaves a folder with the Parquet files and a report. The broker, its data and the staging folder are
 deleted, whatever happens.
 """
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 QUANTA = {f"p{i}": 4 * (i + 1) for i in range(10)}
 ROUND = sum(QUANTA.values())
 FILL = 7_000
-"""Messages in each queue: the same everywhere, so shares are the pipeline's doing."""
+"""Messages in each queue: equal, so that only the pipeline makes the shares."""
 
 ENOUGH = 130 * ROUND
-"""Rows after which it ends; every queue still has some then."""
+"""Rows after which it ends; every queue still has messages then."""
 
 RATE = 2_000
 BURST = 2 * RATE
@@ -42,7 +42,7 @@ BUDGET, PATIENCE = 45.0, 90.0
 
 
 class Seen(NamedTuple):
-    """What the pipeline told so far: rows by queue and batch, and when each batch was planned."""
+    """What the pipeline reported so far: rows by queue and batch, and when each batch was planned."""
 
     rows: dict[str, int]
     ready: dict[str, int]
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
 
 
 def run(folder: Path = Path("leash-demo")) -> Path:
-    """Show it; returns the report's path."""
+    """Run the demo; returns the report's path."""
     from rich.console import Console
 
     from leash.lab import demo_page, sweep
@@ -74,7 +74,7 @@ def run(folder: Path = Path("leash-demo")) -> Path:
         try:
             seen = _watch(query, console)
         finally:
-            spark.sparkContext.setLogLevel("OFF")  # a batch that is cut short is no news here
+            spark.sparkContext.setLogLevel("OFF")  # a cancelled batch is expected here
             query.stop()
         counted = {
             row["queue"]: row["count"]
@@ -93,7 +93,7 @@ def run(folder: Path = Path("leash-demo")) -> Path:
 
 @contextmanager
 def _broker(folder: Path) -> Iterator[str]:
-    """A virtual host on LEASH_URI's broker, or on a node that is deleted afterwards."""
+    """A virtual host on LEASH_URI's broker, or a node that is deleted afterwards."""
     from leash.broker import Broker, own_uri
     from leash.lab.live import place
     from leash.management import Management
@@ -154,7 +154,7 @@ def _watch(query: StreamingQuery, console: Console) -> Seen:
 
 
 def _seen(progress: list[Any]) -> Seen:
-    """Each progress tells of the batch before it; that one was planned when its own trigger began."""
+    """Each progress reports the batch before it, which was planned when its own trigger began."""
     rows = dict.fromkeys(QUANTA, 0)
     ready = dict.fromkeys(QUANTA, FILL)
     shares: list[dict[str, float]] = []
@@ -216,6 +216,6 @@ def _result(counted: dict[str, int]) -> Table:
 
 
 def _pace(seen: Seen) -> float:
-    """Messages a second once the burst is spent: from the second batch, after a warm-up, to the last."""
+    """Messages per second once the burst is spent: from the second batch, after a warm-up, to the last."""
     (begin, before), (end, after) = seen.granted[1], seen.granted[-1]
     return (after - before) / max(1e-9, end - begin)

@@ -20,8 +20,8 @@ def write(
     granted: Sequence[tuple[float, int]],
     counted: Mapping[str, int],
 ) -> None:
-    """`limit` is rate and burst; `shares` in percent after each batch, and `granted`: when it was planned,
-    and how many rows it brought it to; `counted`: rows in Parquet."""
+    """Write the page. `limit` is rate and burst; `shares` are percentages after each batch; `granted` has the
+    time of each batch's plan and the rows granted so far; `counted` are the rows in Parquet."""
     drawn = [_over_time(quanta, shares), _at_the_end(quanta, counted), _rate(*limit, granted)]
     places = "".join(figure(plot) for plot in drawn)
     heading = f"<h2>{sum(counted.values()):,} rows from {len(quanta)} queues</h2>"
@@ -56,7 +56,7 @@ def _at_the_end(quanta: Mapping[str, int], counted: Mapping[str, int]) -> Plot:
 
 
 def _rate(rate: int, burst: int, granted: Sequence[tuple[float, int]]) -> Plot:
-    """From the second batch on: the first takes seconds, and leaves the bucket full."""
+    """The rate from the second batch on: the first takes seconds, and leaves the bucket full."""
     warm = granted[0][1]
     start = granted[1][0]
     times = [at - start for at, _ in granted[1:]]

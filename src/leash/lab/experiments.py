@@ -20,13 +20,13 @@ from leash.lab import (
 from leash.lab.figures import Experiment, Progress, Run
 
 Measure = Callable[[str, Progress], Run]
-"""Gets the URI of a virtual host of its own."""
+"""Called with the URI of its own virtual host."""
 
 _LIVE = {fair: live_fair, qos: live_qos, codel: live_codel, rate: live_rate, hashing: live_hashing}
 
 
 def chosen(names: Sequence[str]) -> list[tuple[Experiment, Measure]]:
-    """The experiments of these names, with what measures each."""
+    """The experiments of these names, each with its measurement."""
     known = {module.EXPERIMENT.name: (module.EXPERIMENT, live.measure) for module, live in _LIVE.items()}
     for name in names:
         if name not in known:

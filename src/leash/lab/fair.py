@@ -1,4 +1,4 @@
-"""fair: ten queues, quanta 4 to 40, one consumer. Do shares follow the quanta, and how closely?"""
+"""fair: ten queues, quanta 4 to 40, one consumer. How closely do shares follow the quanta?"""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ QUANTA = [4 * (i + 1) for i in range(10)]
 PUBLISHED = [3741, 7377, 11031, 14556, 18195, 21828, 25408, 29024, 32605, 36250]
 TOTAL = sum(PUBLISHED)
 PUBLISHED_RATE = 7287.0
-"""Messages a second, all of the document's queues together."""
+"""Messages per second, over all of the document's queues."""
 
 ROUND = sum(QUANTA)
 EXACT = [3640, 7280, 10920, 14555, 18180, 21816, 25452, 29088, 32724, 36360]
-"""What round robin gives for the same number of services, counted by hand: the last round is cut short."""
+"""The exact result of round robin for the same number of services, with the last round cut short."""
 
 TINY = 8
 COSTLIEST = 8
@@ -35,7 +35,7 @@ SMALL = 35
 _WIRE = 100_000
 SLOW_WIRE = 40 * MS
 SLOW_SERVICE = MS
-"""For the published loop: no turn is long enough for a window to be filled again before it ends."""
+"""For the published loop: no turn is long enough for a window to refill before it ends."""
 
 
 def cost_of(number: int) -> int:
@@ -58,7 +58,7 @@ def deviation(sent: Sequence[int]) -> list[float]:
 
 
 def account(order: Sequence[tuple[str, int]], stop: int) -> tuple[list[int], float, list[list[float]]]:
-    """Of lanes and costs in the order of service: counts at `stop`, the worst spread, shares over time."""
+    """From lanes and costs in the order of service: counts at `stop`, the worst spread, shares over time."""
     index = {name: i for i, name in enumerate(NAMES)}
     lanes = np.array([index[lane] for lane, _ in order[:stop]])
     served = lanes[:, None] == np.arange(len(NAMES))
@@ -125,7 +125,7 @@ def _serve(
 
 
 def costs_in_order(lanes: Sequence[str]) -> list[tuple[str, int]]:
-    """A lane serves its messages in order, so its n-th start is message n."""
+    """Each start with its cost: a lane serves its messages in order, so its n-th start is message n."""
     seen = dict.fromkeys(NAMES, 0)
     order = []
     for lane in lanes:

@@ -1,4 +1,4 @@
-"""What an experiment claims, what came out, and whether the two fit: the three columns of the lab."""
+"""An experiment's claims and results, and whether they agree: the three columns of the lab."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ AGREE = 0.05
 """Simulated and measured figures may differ by this much."""
 
 TURNAROUND = 500_000
-"""Ns that a machine takes to wake a thread and hear from its broker, where nobody has measured it."""
+"""Ns that a machine takes to wake a thread and get an answer from its broker, if not measured."""
 
 Progress = Callable[[float], None]
-"""Told how much is done, from 0 to 1."""
+"""Called with the part that is done, from 0 to 1."""
 
 
 def silent(_: float) -> None:
-    """For callers who watch nothing."""
+    """Report no progress."""
 
 
 class Claim(NamedTuple):
@@ -30,24 +30,24 @@ class Claim(NamedTuple):
     low: float
     high: float
     compare: bool = True
-    """Whether simulated and measured must agree; not where both are near 0, or the machine sets the pace."""
+    """True if simulated and measured must agree; not if both are near 0, or the machine sets the pace."""
 
 
 @dataclass
 class Run:
-    """One run's figures by the claims' names, and what the report draws."""
+    """One run's figures by the claims' names, and the data for the report's plots."""
 
     values: dict[str, float] = field(default_factory=dict)
     series: dict[str, Any] = field(default_factory=dict)
     away: float = 0.0
-    """The largest share of the time that the machine was away, where figures in ms were measured."""
+    """The largest share of time that the machine was away while figures in ms were measured."""
     again: int = 0
-    """Measurements that were thrown away because the machine was away too much, whatever came out."""
+    """Measurements discarded, unseen, because the machine was away too much."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One document, made to run. `simulate` is told the machine's turnaround."""
+    """One document's experiment. `simulate` gets the machine's turnaround."""
 
     name: str
     title: str
@@ -58,7 +58,7 @@ class Experiment:
 
 @dataclass
 class Result:
-    """An experiment's claims with what came out; a column that was not run is None."""
+    """An experiment's claims and results; a column that was not run is None."""
 
     experiment: Experiment
     simulated: Run | None = None
@@ -104,7 +104,7 @@ class Result:
 
 
 def number(value: float | None) -> str:
-    """As many digits as one reads."""
+    """A number with a readable count of digits."""
     if value is None:
         return "-"
     if value == int(value):
@@ -113,7 +113,7 @@ def number(value: float | None) -> str:
 
 
 def bounds(claim: Claim) -> str:
-    """The bounds for people."""
+    """The bounds as text."""
     low, high = number(claim.low), number(claim.high)
     return low if claim.low == claim.high else f"{low} to {high}"
 

@@ -1,4 +1,4 @@
-"""hash: 100,000 messages, a consistent hash exchange, weights 1, 1, 2, 2: where does each one go?"""
+"""hash: 100,000 messages, a consistent hash exchange, weights 1, 1, 2 and 2: where does each message go?"""
 
 from __future__ import annotations
 

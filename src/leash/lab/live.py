@@ -1,4 +1,4 @@
-"""What the measured columns have in common: a place on a broker, queues that are full, a run that ends."""
+"""What all measurements share: a virtual host on a broker, filled queues, a run that ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from leash.amqp import Publisher, connect
+from leash.amqp import Properties, Publisher, connect
 from leash.amqp.topology import declare_queue, delete_queue, state
 from leash.amqp.uri import parse
 from leash.amqp.wire import Outgoing
@@ -19,10 +19,13 @@ from leash.errors import LabTimeout
 from leash.management import Management
 from leash.units import SECOND
 
+TRANSIENT = Properties(delivery_mode=1)
+"""What the documents publish."""
+
 
 @contextlib.contextmanager
 def place(uri: str, management: Management) -> Iterator[str]:
-    """A virtual host of our own, gone with all its queues at the end."""
+    """A temporary virtual host, deleted with all its queues at the end."""
     name = f"lab-{secrets.token_hex(4)}"
     management.add_vhost(name)
     try:
@@ -32,7 +35,7 @@ def place(uri: str, management: Management) -> Iterator[str]:
 
 
 def turnaround(uri: str) -> int:
-    """Ns that a thread oversleeps here, and that the broker takes to answer it then."""
+    """Ns that a thread oversleeps on this machine, plus the broker's time to answer."""
     took = []
     with connect(uri, name="lab") as connection, connection.channel() as channel:
         declare_queue(channel, "turnaround")
@@ -47,7 +50,7 @@ def turnaround(uri: str) -> int:
 
 @contextlib.contextmanager
 def prompt_threads() -> Iterator[None]:
-    """Several clients in one process, and none of their threads should wait 5 ms for its turn."""
+    """Switch threads quickly: with several clients in one process, none should wait 5 ms for its turn."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.0005)
     try:
@@ -57,7 +60,7 @@ def prompt_threads() -> Iterator[None]:
 
 
 def fill(uri: str, queues: Mapping[str, Iterable[Outgoing]]) -> None:
-    """Declare queues and publish to them, round about, so that all grow together."""
+    """Declare queues and publish to them in turn, so that all grow together."""
     with connect(uri, name="lab") as connection:
         with connection.channel() as channel:
             for name in queues:
@@ -68,13 +71,13 @@ def fill(uri: str, queues: Mapping[str, Iterable[Outgoing]]) -> None:
 
 
 def plain(queue: str, count: int) -> Iterator[Outgoing]:
-    return (Outgoing(b"x", "", queue) for _ in range(count))
+    return (Outgoing(b"x", "", queue, TRANSIENT) for _ in range(count))
 
 
 class Server:
-    """One worker whose work takes `seconds`: a sleep that lasts too long is taken off the next one.
+    """One worker whose work takes `seconds`: the excess of a sleep is subtracted from the next one.
 
-    As an ideal server would, it begins with a message when it has come and the one before is done.
+    Like an ideal server, it begins with a message once it has arrived and the one before is done.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -82,7 +85,7 @@ class Server:
         self._free = time.monotonic_ns()
 
     def serve(self, arrived: int) -> None:
-        """Work on a message that came at `arrived`, in ns of the monotonic clock."""
+        """Work on a message that arrived at `arrived`, in ns of the monotonic clock."""
         self._free = max(self._free, arrived) + self._work
         time.sleep(max(0, self._free - time.monotonic_ns()) / SECOND)
 

@@ -20,7 +20,7 @@ from leash.lab.quiet import QUIET, timed
 from leash.units import SECOND
 
 SETTLE = 3.0
-"""Seconds until the deepest window, 51 messages of 40 ms, has gone round once."""
+"""Seconds until the deepest window, 51 messages of 40 ms, has been served once."""
 SPAN = 6.0
 STARTING = 8.0
 GROUPS = 4
@@ -33,7 +33,7 @@ _Asked = tuple[str, int, int, int | None]
 
 
 class Seen(NamedTuple):
-    """Percent busy, ms of waiting, the window that was in force for most of the time, and what came last."""
+    """Percent busy, ms of waiting, the window that was in force for most of the time, and the last stats."""
 
     busy: float
     wait: float
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 
 
 class Observed:
-    """A consumer with one worker that sleeps, and what its messages saw."""
+    """A consumer with one worker that sleeps, and the measurements of its messages."""
 
     def __init__(self, uri: str, queue: str, work: int, window: int | None) -> None:
         self.starts: list[tuple[int, float]] = []
@@ -58,7 +58,7 @@ class Observed:
         self.starts.append((begin, wait))
 
     def busy_and_wait(self, since: int, until: int) -> tuple[float, float]:
-        """Percent and ms."""
+        """Percent busy and ms of waiting."""
         seen = [wait for begin, wait in self.starts if since <= begin < until]
         busy = 100 * len(seen) * self._seconds * SECOND / (until - since)
         return busy, 1000 * sum(seen) / max(1, len(seen))
@@ -77,7 +77,7 @@ def measure(uri: str, progress: Progress) -> Run:
 
 
 def _cases(run: Run, uri: str, far: dict[int, str], progress: Progress) -> None:
-    """A few at a time: they sleep, mostly, but too many on one machine would wait for each other."""
+    """Run a few at a time: they mostly sleep, but too many on one machine would wait for each other."""
     cases = [(f"case-{n}", case.work, case.trip, case.window) for n, case in enumerate(codel.CASES)]
     pilots = [(f"autopilot-{work}", work, 100, None) for work in codel.AUTOPILOT]
     every: list[_Asked] = [*cases, *pilots]
@@ -96,7 +96,7 @@ def _cases(run: Run, uri: str, far: dict[int, str], progress: Progress) -> None:
 
 
 def _together(uri: str, far: dict[int, str], asked: list[_Asked]) -> dict[str, Seen]:
-    """Consumers side by side, each on a queue and a connection of its own."""
+    """Run consumers in parallel, each with its own queue and connection."""
     span = 1000 * (SETTLE + SPAN + STARTING)
     fill(uri, {name: plain(name, round(span / work)) for name, work, _, _ in asked})
     observed = [Observed(far[trip], name, work, window) for name, work, trip, window in asked]
@@ -122,7 +122,7 @@ def _nacking(run: Run, uri: str, far: str, progress: Progress) -> None:
 
 
 def _nacks(uri: str, far: str, progress: Progress) -> dict[int, float]:
-    """The median of several: whenever the machine is away, one falls out of its rhythm and nacks less."""
+    """The median of several runs: when the machine is away, one loses its rhythm and nacks less."""
     names = {f"nacking-{window}-{copy}": window for window in codel.NACKS for copy in range(NACKING)}
     fill(uri, {name: plain(name, 2000) for name in names})
     with contextlib.ExitStack() as stack:

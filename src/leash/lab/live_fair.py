@@ -10,7 +10,7 @@ from leash.amqp.wire import Outgoing
 from leash.consumer import Consumer, Message, Queue
 from leash.lab import fair
 from leash.lab.figures import Progress, Run
-from leash.lab.live import Enough, fill, plain
+from leash.lab.live import TRANSIENT, Enough, fill, plain
 from leash.lab.live_seeds import SlotLoop
 from leash.lab.proxy import slow_apart
 from leash.lab.quiet import timed
@@ -42,7 +42,7 @@ def _unit_costs(run: Run, uri: str, progress: Progress) -> None:
 
 
 def _varying_costs(run: Run, uri: str) -> None:
-    """The cost is a message's size, by its number in the queue."""
+    """A message's cost is its size, which depends on its number in the queue."""
     rounds = int(SPARE * fair.VARIED / fair.ROUND)
     fill(uri, {name: _costly(name, rounds * quantum) for name, quantum in _lanes()})
     served = _consume(uri, fair.VARIED, lambda _: None, cost="bytes")
@@ -58,7 +58,7 @@ def _small_windows(run: Run, uri: str) -> None:
 
 
 def _published(uri: str) -> list[float]:
-    """What each queue gains in the document's loop, behind a slow network."""
+    """Each queue's gain in the document's loop, behind a slow network."""
     fill(uri, {name: plain(name, 40 * quantum) for name, quantum in _lanes()})
     with slow_apart(uri, fair.SLOW_WIRE / 1e9) as far, connect(far, name="lab") as connection:
         loop = SlotLoop(connection, fair.NAMES, fair.QUANTA, fair.SMALL)
@@ -93,7 +93,7 @@ def _empty(uri: str) -> None:
 
 
 def _costly(name: str, count: int) -> Iterator[Outgoing]:
-    return (Outgoing(b"x" * fair.cost_of(number), "", name) for number in range(count))
+    return (Outgoing(b"x" * fair.cost_of(number), "", name, TRANSIENT) for number in range(count))
 
 
 def _lanes() -> Iterator[tuple[str, int]]:

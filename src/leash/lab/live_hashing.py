@@ -1,4 +1,4 @@
-"""`hash` on a real broker: every message is fetched again, and asked where it was."""
+"""`hash` on a real broker: every message is fetched, to see which queue it went to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from leash.amqp.wire import Outgoing
 from leash.errors import LabTimeout
 from leash.lab import hashing
 from leash.lab.figures import Progress, Run
+from leash.lab.live import TRANSIENT
 
 
 def measure(uri: str, progress: Progress) -> Run:
@@ -21,7 +22,7 @@ def measure(uri: str, progress: Progress) -> Run:
             declare_queue(channel, name)
             bind_queue(channel, name, "e", str(weight))
         with Publisher(connection) as publisher:
-            publisher.publish(Outgoing(b"", "e", key.decode()) for key in keys)
+            publisher.publish(Outgoing(b"", "e", key.decode(), TRANSIENT) for key in keys)
         progress(0.5)
         hashing.fill(run, {name: state(channel, name).ready for name in hashing.WEIGHTS})
         misrouted = 0
@@ -39,6 +40,6 @@ def _keys_in(channel: Channel, queue: str, count: float) -> list[bytes]:
     while len(found) < count:
         batch = channel.deliveries(timeout=20)
         if batch is None:
-            raise LabTimeout(f"{len(found)} of {count:g} messages of {queue!r} came")
+            raise LabTimeout(f"{len(found)} of {count:g} messages of {queue!r} arrived")
         found += [key.encode() for key in batch.routing_keys]
     return found

@@ -12,7 +12,7 @@ from leash.amqp.wire import Outgoing, PublishEncoder
 from leash.consumer import Consumer, Message
 from leash.lab import qos
 from leash.lab.figures import Progress, Run
-from leash.lab.live import Server, prompt_threads
+from leash.lab.live import TRANSIENT, Server, prompt_threads
 from leash.lab.live_seeds import SharedThreads
 from leash.lab.quiet import timed
 from leash.units import SECOND
@@ -36,7 +36,7 @@ def _third(progress: Progress, number: int) -> Progress:
 
 
 def _shared(uri: str, prefetch: int, progress: Progress) -> dict[str, int]:
-    """The document's pool of threads that both kinds of work share."""
+    """The document's thread pool, shared by both kinds of work."""
     _fresh(uri)
     with connect(uri, name="lab") as connection:
         services = {"fast": qos.FAST / SECOND, "slow": qos.SLOW / SECOND}
@@ -48,7 +48,7 @@ def _shared(uri: str, prefetch: int, progress: Progress) -> dict[str, int]:
 
 
 def _autopilot(uri: str, progress: Progress) -> tuple[dict[str, int], list[tuple[float, int]]]:
-    """Two consumers: what they did, and what the slow one held, over time."""
+    """Two consumers: how many messages they handled, and how many the slow one held over time."""
     _fresh(uri)
     done = {"fast": 0, "slow": 0}
     fast, slow = Consumer(uri, [QUEUE]), Consumer(uri, [QUEUE], drain=2.0)
@@ -87,7 +87,7 @@ def _produce(uri: str, progress: Progress) -> None:
     with connect(uri, name="lab producer") as connection, connection.channel() as channel:
         encoder = PublishEncoder(channel.number)
         parts: list[bytes] = []
-        encoder.encode([Outgoing(b"", "", QUEUE)], parts)
+        encoder.encode([Outgoing(b"", "", QUEUE, TRANSIENT, mandatory=False)], parts)
         frame = b"".join(parts)
         began = time.monotonic_ns()
         for number in range(qos.SPAN // qos.GAP + 1):

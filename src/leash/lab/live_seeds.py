@@ -106,7 +106,7 @@ class SlotLoop:
             channel.consume(queue, deliver=_into(buffer))
 
     def run(self, total: int, service: float) -> None:
-        """Serve so many, each for `service` seconds, from when every window is full."""
+        """Serve `total` messages, each for `service` seconds, once every window is full."""
         while min(map(len, self._buffers)) < self._window:
             time.sleep(0.001)
         deficits = [0] * len(self._buffers)

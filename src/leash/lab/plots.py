@@ -1,4 +1,4 @@
-"""What the report draws: plain plotly figures as JSON. Colours of text and grid are the page's business."""
+"""The report's plots: plain plotly figures as JSON. The page sets the colours of text and grid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leash.policies.window.credit import standing_wait, utilisation
 Plot = dict[str, Any]
 
 PUBLISHED, SIMULATED, MEASURED = "#8b93a1", "#3b82f6", "#f97316"
-"""Grey for what was written, blue for virtual time, orange for the real broker; on light and on dark."""
+"""Grey for published, blue for virtual time, orange for the real broker; on light and on dark."""
 
 ALERT = "#e11d48"
 LANES = [
@@ -21,7 +21,7 @@ LANES = [
 
 
 def plots(result: Result) -> list[Plot]:
-    """The pictures of one experiment."""
+    """The plots of one experiment."""
     return _DRAWN[result.experiment.name](result)
 
 
@@ -157,7 +157,7 @@ def _codel(result: Result) -> list[Plot]:
 
 
 def _windows(result: Result, work: int, what: str) -> Plot:
-    """Wait and business against the window, for one service time; formulas as lines."""
+    """Wait and busy time against the window, for one service time; formulas as lines."""
     at = 3 if what == "busy" else 4
     windows = list(range(1, 61))
     if what == "busy":
@@ -242,7 +242,7 @@ def _sojourn(run: Run) -> Plot:
     return _plot(
         "CoDel's state, with nacks as published",
         "Window 51, 40 ms of work, target 100 ms: every head that CoDel judges, and whether it was shedding. "
-        "It never leaves that state for long, for what it returns comes back.",
+        "It never leaves that state for long, because what it returns comes back.",
         data,
         "seconds",
         "the head waited, ms",

@@ -1,7 +1,7 @@
 """A TCP proxy that makes the network slow, or cuts it: every byte arrives `delay` seconds later, in order.
 
 For the lab and for tests. It listens on loopback only; `delay` may be changed while it runs. With a `rate`,
-no more than so many bytes a second pass in each direction of a connection, and the rest waits at its sender.
+at most that many bytes per second pass in each direction of a connection, and the rest waits at its sender.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dataclasses import replace
 
 from leash.amqp.uri import parse
 
-_LINE = 4  # reads that are under way at a time, if there is a rate
+_LINE = 4  # reads in flight at a time, with a rate
 
 
 class Proxy:
-    """In front of `host:port`, from `with` to its end."""
+    """A proxy in front of `host:port`, as a context manager."""
 
     def __init__(self, host: str, port: int, delay: float = 0.0, rate: float | None = None) -> None:
         self.delay = delay
         self.rate = rate
         self.refuse = False
-        """Whether new connections are turned away."""
+        """True if new connections are refused."""
         self._target = (host, port)
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -65,7 +65,7 @@ class Proxy:
                 client.close()
                 continue
             self._sockets += [client, server]
-            with contextlib.suppress(OSError):  # cut already
+            with contextlib.suppress(OSError):  # already cut
                 for sock in (client, server):
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _Pipe(self, client, server)
@@ -80,7 +80,7 @@ def _end(sock: socket.socket) -> None:
 
 @contextlib.contextmanager
 def slow_apart(uri: str, delay: float) -> Iterator[str]:
-    """The same in a process of its own: what is measured then does not wait for the proxy's threads."""
+    """The same in another process, so that measurements do not wait for the proxy's threads."""
     host, port = parse(uri).hosts[0]
     command = [sys.executable, "-m", "leash.lab.proxy", host, str(port), str(delay)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -93,7 +93,7 @@ def slow_apart(uri: str, delay: float) -> Iterator[str]:
 
 
 def _serve(host: str, port: str, delay: str) -> None:
-    """Run until standard input ends: with whoever started it."""
+    """Run until standard input ends, which is when the parent ends."""
     sys.setswitchinterval(0.0005)
     with Proxy(host, int(port), float(delay)) as proxy:
         sys.stdout.write(f"{proxy.port}\n")
@@ -102,7 +102,7 @@ def _serve(host: str, port: str, delay: str) -> None:
 
 
 class _Pipe:
-    """One direction: a thread reads and stamps, another writes what is due."""
+    """One direction: one thread reads and timestamps, another writes what is due."""
 
     def __init__(self, proxy: Proxy, source: socket.socket, sink: socket.socket) -> None:
         self._proxy, self._source, self._sink = proxy, source, sink
@@ -140,7 +140,7 @@ class _Pipe:
 
 
 def slow(uri: str, delay: float) -> tuple[Proxy, str]:
-    """A proxy in front of a broker, and the broker's URI by way of it."""
+    """A proxy in front of a broker, and the URI through it."""
     place = parse(uri)
     host, port = place.hosts[0]
     proxy = Proxy(host, port, delay)

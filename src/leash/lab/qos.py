@@ -1,4 +1,4 @@
-"""qos: a fast and a slow worker on one queue, for ten seconds. Who gets the work, and who sits on it?"""
+"""qos: a fast and a slow worker on one queue, for ten seconds. Which one gets the work?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAST, SLOW = 10 * MS, 1000 * MS
 GAP = 10 * MS
 SPAN = 10 * SECOND
 THREADS = 4
-"""The document's pool has five, and its producer keeps one."""
+"""The document's pool has five threads, and its producer keeps one."""
 
 
 def simulate(progress: Progress, turnaround: int) -> Run:
@@ -40,7 +40,7 @@ def fill(run: Run, setting: str, fast: int, slow: int) -> None:
 
 
 def _autopilot(run: Run, one_way: int) -> None:
-    """Two Leash consumers, each with a worker of its own, that start from a window of 16."""
+    """Two Leash consumers with one worker each, that start with a window of 16."""
     clock = Clock()
     queue = Queue(clock, "work")
     fast = Pool(clock, Flow([Lane("work")]), [queue], FAST, up=one_way, down=one_way)

@@ -1,7 +1,6 @@
-"""RabbitMQ's side: FIFO queues that push to their consumers in turn, as far as each one's credit goes.
+"""Simulated RabbitMQ queues: FIFO, pushing to their consumers in turn, within each one's credit.
 
-A message is the number of its publication. One that is returned goes back to its place, as on a classic
-queue.
+A message is the number of its publication. A returned one goes back to its place, as in a classic queue.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Deliver = Callable[["Consumer", list[int]], None]
 
 
 class Consumer:
-    """A subscription: so much credit, and where its messages go."""
+    """A subscription: its credit, and where its messages go."""
 
     __slots__ = ("active", "credit", "deliver", "epoch", "queue", "unacked", "wire")
 
@@ -58,7 +57,7 @@ class Queue:
         self.push()
 
     def publish_every(self, gap: int, until: int) -> None:
-        """One now and one after each `gap`."""
+        """Publish one message now and one after each `gap`."""
         self.publish()
         later = self._clock.now + gap
         if later <= until:

@@ -1,7 +1,7 @@
-"""Whether the machine lets us measure: a process that only sleeps, and how late it wakes up.
+"""Tells whether the machine lets us measure: a process that only sleeps, and how late it wakes up.
 
-On a shared machine the processor is away now and then, for tens of ms. No figure in ms survives that, and
-the figures cannot tell whose fault it was: somebody who does nothing else can.
+On a shared machine the processor is sometimes away for tens of ms. That spoils every figure in ms, and the
+figures cannot show the cause: a process that does nothing else can.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 NAP = 0.002
 LATE = 0.001
-"""Less than this, in seconds, is what waking up takes anyway."""
+"""Seconds: less than this is the usual time to wake up."""
 
 QUIET = 0.02
-"""The share of the time that a machine may be away: behind 100 ms, each percent costs a worker about one."""
+"""The share of time that a machine may be away: with a round trip of 100 ms, 1 % costs a worker 1 %."""
 
 TRIES = 8
 
 
 class Sleeper:
-    """A process of its own, so that nothing that this one does makes it late."""
+    """A separate process, so that our own work does not make it late."""
 
     def __init__(self) -> None:
         self._late: list[tuple[float, float]] = []
@@ -54,13 +54,13 @@ class Sleeper:
             self._late.append((float(at), float(late)))
 
     def away(self, since: float, until: float) -> float:
-        """The share of this time, by the monotonic clock, that the machine was away."""
+        """The share of this interval of the monotonic clock in which the machine was away."""
         late = sum([late for at, late in self._late if since <= at < until])
         return late / (until - since)
 
 
 class Quietest(NamedTuple, Generic[T]):
-    """What was measured, the share of the time that the machine was away meanwhile, and in how many tries."""
+    """The measurement, the share of time that the machine was away meanwhile, and the number of tries."""
 
     value: T
     away: float
@@ -68,9 +68,9 @@ class Quietest(NamedTuple, Generic[T]):
 
 
 def quietest(measure: Callable[[], T], quiet: float = QUIET) -> Quietest[T]:
-    """Measure until the machine is quiet meanwhile, or else take the quietest.
+    """Repeat a measurement until the machine was quiet meanwhile, or take the quietest.
 
-    It never looks at what was measured.
+    It never looks at the measured values.
     """
     tries: list[tuple[T, float]] = []
     with Sleeper() as sleeper:
@@ -82,7 +82,7 @@ def quietest(measure: Callable[[], T], quiet: float = QUIET) -> Quietest[T]:
 
 
 def timed(run: Run, measure: Callable[[], T], quiet: float = QUIET) -> T:
-    """The same for a lab's run, which remembers how much the machine was away at most, and what that cost."""
+    """The same for a lab's run, which records the largest share of time away, and the repetitions."""
     value, away, tries = quietest(measure, quiet)
     run.away = max(run.away, away)
     run.again += tries - 1
@@ -90,7 +90,7 @@ def timed(run: Run, measure: Callable[[], T], quiet: float = QUIET) -> T:
 
 
 def _sleep() -> None:
-    """Tell of every time that was too long, until nobody listens."""
+    """Report every sleep that was too long, until the reader is gone."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     before = time.monotonic()

@@ -15,7 +15,7 @@ from leash.units import MS, SECOND
 RATE, BURST = 1, 5
 PREFETCH = 10
 LATE = 50 * MS
-"""What is due at the end of the span may come this much later: a real worker must wake up first."""
+"""A message due at the end of the span may start this much later: a real worker must wake up first."""
 
 SHORT, LONG = 10, 60
 TOTAL_RATE, TOTAL_BURST, TOTAL_SPAN = 50, 5, 10
@@ -46,7 +46,7 @@ def simulate(progress: Progress, _: int) -> Run:
 
 
 def fill(run: Run, starts: Sequence[int]) -> None:
-    """`starts` in ns; the first one is where time begins."""
+    """`starts` in ns; time begins with the first one."""
     first = starts[0]
     end = first + SHORT * SECOND + LATE
     run.values["at once"] = bisect_right(starts, first + SECOND // 2)
@@ -56,7 +56,7 @@ def fill(run: Run, starts: Sequence[int]) -> None:
 
 
 def excess(starts: Sequence[int]) -> float:
-    """The most admitted in any interval, less what the rate alone would give: never above the burst."""
+    """The most admitted in any interval, minus what the rate alone would give: never above the burst."""
     highest, worst = 0.0, 0.0
     for count, at in enumerate(starts):
         line = RATE * at / SECOND

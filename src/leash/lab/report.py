@@ -20,7 +20,7 @@ _TEMPLATE = Path(__file__).with_name("report.html")
 
 
 def about(rabbitmq: str | None = None, broker: str = "") -> dict[str, Any]:
-    """The machine and the versions; nothing that names its owner."""
+    """The machine and the versions, without anything that identifies the owner."""
     found = {
         "leash": leash.__version__,
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
@@ -61,7 +61,7 @@ def write_page(
     drawn: list[dict[str, Any]],
     machine: dict[str, Any],
 ) -> None:
-    """Fill the page: sections with `<div class="plot" data-plot="n">` for the n-th of `drawn`."""
+    """Write the page: sections with `<div class="plot" data-plot="n">` for the n-th of `drawn`."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -99,7 +99,7 @@ def section(result: Result) -> str:
 
 
 def figure(plot: dict[str, Any]) -> str:
-    """A plot's place in the page; `write_page` numbers them in order."""
+    """The HTML for a plot; `write_page` numbers the plots in order."""
     title, caption = html.escape(plot["title"]), html.escape(plot["caption"])
     return (
         f"<figure><figcaption><b>{title}</b><span>{caption}</span></figcaption>"

@@ -1,4 +1,4 @@
-"""The clients that the documents published, faults included, in virtual time.
+"""The documents' published clients, faults included, in virtual time.
 
 SharedThreads   basic.qos: every delivery becomes a task of one thread pool, whoever it was sent to
 NackingClient   CoDel by nack: what waited too long is returned to the queue
@@ -16,7 +16,7 @@ from leash.policies.codel import CoDel
 
 
 class SharedThreads:
-    """Consumers of one queue in one process. `services` has what a message takes, by consumer."""
+    """Consumers of one queue in one process. `services` is each consumer's time per message."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class NackingClient:
         self.nacks = self.served = 0
         self.waits: list[int] = []
         self.states: list[tuple[int, bool, int]] = []
-        """When CoDel was asked, whether it was shedding, and how long the head had waited."""
+        """When CoDel judged, whether it was shedding, and how long the head had waited."""
         self._clock, self._service = clock, service
         self._up = Wire(clock, one_way, AT_BROKER)
         self._consumer = Consumer(queue, window, Wire(clock, one_way, AT_CLIENT), self._arrive)
@@ -136,7 +136,7 @@ class SlotLoop:
             self._work()
 
     def _work(self) -> None:
-        """Serve the next message: of this slot, or of the first after it that has one."""
+        """Serve the next message, of this slot or of the next one that has any."""
         for _ in range(len(self._buffers) + 1):
             slot = self._slot
             if self._buffers[slot] and self._deficits[slot] >= 1:

@@ -19,7 +19,7 @@ from leash.lab.queues import Consumer, Queue
 from leash.lab.trace import Recorder
 
 Service = Callable[[str, int], int]
-"""How long a lane's message takes, in ns; messages are numbered as they were published."""
+"""How long a lane's message takes, in ns, by its number in the order of publishing."""
 
 
 class Log:
@@ -32,7 +32,7 @@ class Log:
         self.windows: list[tuple[int, str, int, str]] = []
         self.sheds: list[tuple[int, str, str]] = []
         self.latencies: list[int] = []
-        """From publishing to the end of the work, on queues that know when a message was born."""
+        """From publishing to the end of the work, for queues that record when a message was published."""
         self.busy = 0
         """Work that was begun, even if it ends after the run."""
 
@@ -96,12 +96,12 @@ class Pool:
         clock.at(clock.now, WAKE, self._tick)
 
     def set_delay(self, up: int, down: int) -> None:
-        """Another network from now on."""
+        """Change the network's delay."""
         self.up.delay, self.down.delay = up, down
 
     @property
     def total(self) -> int:
-        """Messages that work was begun on."""
+        """The number of messages begun."""
         return sum(self.log.served.values())
 
     @property
@@ -128,7 +128,7 @@ class Pool:
     # --- workers ---
 
     def _dispatch(self) -> None:
-        """Give idle workers what there is."""
+        """Give work to idle workers."""
         now, idle = self.clock.now, self._idle
         while idle:
             since = idle[0]
@@ -191,7 +191,7 @@ class Pool:
         self.clock.at(self.clock.now + TICK, WAKE, self._tick)
 
     def _wake_up(self) -> None:
-        """A worker waits: look again when time alone may have changed something."""
+        """Wake a waiting worker at Flow's next timer."""
         now = self.clock.now
         wait = self.state.wait(now)
         if wait is None:
@@ -231,7 +231,7 @@ class Pool:
         self._resume(link)
 
     def _resume(self, link: Link) -> None:
-        """Consume anew when few enough of the old window's messages are left."""
+        """Consume again when few enough of the old window's messages are left."""
         change = link.pending
         assert change is not None
         if change.resume is None or link.unsettled <= change.resume:

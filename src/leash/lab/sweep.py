@@ -1,4 +1,4 @@
-"""`leash plan` as a Spark job: settings in batches to every core, one simulation each."""
+"""`leash plan` as a Spark job: batches of settings for every core, one simulation per setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BATCHES = 32
-"""Batches for each core: the last to end leave a core idle, so many short ones."""
+"""Batches per core: many short ones, so that no core is idle for long at the end."""
 
 
 def session(master: str, name: str = "leash plan") -> SparkSession:
@@ -40,7 +40,7 @@ def session(master: str, name: str = "leash plan") -> SparkSession:
 
 @contextmanager
 def _hushed() -> Iterator[None]:
-    """What a JVM says as it starts goes nowhere: to whoever asked for a table it is noise."""
+    """Discard what a JVM prints when it starts: it would spoil the table."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:
@@ -65,7 +65,7 @@ def sweep(spark: SparkSession, plan: Plan, progress: Progress = silent) -> list[
 
 
 def deal(settings: Sequence[Setting], hands: int) -> list[list[Setting]]:
-    """Like cards, so that every batch has its share of costly settings."""
+    """Deal settings like cards, so that every batch has its share of costly ones."""
     return [list(settings[start::hands]) for start in range(hands)]
 
 

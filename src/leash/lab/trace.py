@@ -1,7 +1,8 @@
-"""What Flow was told and what it answered. Told the same again, it must answer the same.
+"""Records the simulator's calls of a Flow, and replays them: the same calls must get the same answers.
 
-A trace is JSON lines: the settings, then one call in each line with its answer. So a simulated run can
-be kept in a file and replayed, call by call, on another version.
+Recorded are arrivals, completed work, probes, takes and ticks; not changes at run time, such as a pause or
+another rate. A trace is JSON lines: the settings, then one call with its answer per line. So a simulated run
+can be kept in a file and replayed, call by call, on another version.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 from leash.errors import ConfigError
 from leash.flow import Decision, Dispatch, Flow, Lane
 
-TOLD = ("arrive", "done", "probed", "take", "tick")
+RECORDED = ("arrive", "done", "probed", "take", "tick")
 
 
 class Call(NamedTuple):
@@ -29,12 +30,12 @@ class Call(NamedTuple):
 
 
 class Recorder:
-    """Stands in for a Flow, and writes down what goes in and out."""
+    """Stands in for a Flow, and records calls and answers."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.calls: list[Call] = []
-        self._wrapped = {name: getattr(flow, name) for name in TOLD}
+        self._wrapped = {name: getattr(flow, name) for name in RECORDED}
 
     def arrive(
         self,
@@ -72,7 +73,7 @@ class Recorder:
 
 
 class Difference(NamedTuple):
-    """The first call that was answered otherwise."""
+    """The first call with another answer."""
 
     position: int
     method: str
@@ -81,7 +82,7 @@ class Difference(NamedTuple):
 
 
 def replay(calls: Iterable[Call], flow: Flow) -> Difference | None:
-    """Tell a fresh Flow the same; None if it decides the same throughout."""
+    """Make the same calls on a fresh Flow; None if every answer is the same."""
     for index, (method, arguments, answer, decisions) in enumerate(calls):
         flow.decisions.clear()
         again = getattr(flow, method)(*arguments)
@@ -93,7 +94,7 @@ def replay(calls: Iterable[Call], flow: Flow) -> Difference | None:
 
 
 def save(path: Path, flow: Flow, calls: Iterable[Call]) -> None:
-    """Write a trace; messages must be what JSON knows, or tuples of it."""
+    """Write a trace; messages must be JSON values, or tuples of them."""
     settings = {
         "lanes": [asdict(lane.spec) for lane in flow.lanes.values()],
         "workers": flow.workers,
@@ -160,5 +161,5 @@ def _dispatch(fields: list[Any]) -> Dispatch:
 
 
 def _messages(message: Any) -> Any:
-    """JSON has lists for tuples."""
+    """A message read from JSON, which has lists for tuples."""
     return tuple(message) if isinstance(message, list) else message

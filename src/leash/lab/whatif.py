@@ -1,4 +1,4 @@
-"""What if: a description of queues, workers and network, and what one setting of it does in virtual time."""
+"""What if: a description of queues, workers and network, and the effect of one setting in virtual time."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from leash.policies.exact import whole
 from leash.units import MS, SECOND
 
 BUSY = 0.99
-"""A pool on queues that never run dry is fully used from here on."""
+"""A pool on queues that never run dry counts as fully used above this."""
 
 KEPT_UP = 0.97
-"""A queue with a rate is kept up with if this much of what came was done."""
+"""A setting keeps up with a queue's rate if this part of the messages was handled."""
 
 _MESSAGES = 2000
-"""As many as one setting is worth: 99 % then leaves 15 slower ones, after warming up."""
+"""Messages simulated per setting: after warming up, 99 % leaves 15 slower ones."""
 
 _DEEP = 10**9
 
 
 @dataclass(frozen=True)
 class Stream:
-    """One queue: messages a second (None: it never runs dry), ms of work, quanta to try."""
+    """One queue: messages per second (None: it never runs dry), ms of work, quanta to try."""
 
     name: str = "queue"
     work: float = 10.0
@@ -53,21 +53,21 @@ class Stream:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is given, and what may be chosen. Times in ms."""
+    """The given values, and those to choose from. Times in ms."""
 
     streams: tuple[Stream, ...] = field(default_factory=lambda: (Stream(),))
     round_trip: float = 1.0
     windows: tuple[int, ...] = tuple(range(1, 65))
     workers: tuple[int, ...] = (1,)
     latency: float | None = None
-    """99 % of messages must be faster: from publishing to the end of the work; from arriving here to its
-    beginning, where the queue never runs dry."""
+    """99 % of messages must be faster: from publishing to the end of the work or, for a queue that never runs
+    dry, from arrival to the beginning of the work."""
 
     def __post_init__(self) -> None:
         if not self.streams:
             raise ConfigError("queue", [], "at least one queue")
         if self.round_trip < 0:
-            raise ConfigError("round_trip", self.round_trip, "ms, from 0 on")
+            raise ConfigError("round_trip", self.round_trip, "ms, at least 0")
         for name, values in (("windows", self.windows), ("workers", self.workers)):
             if not values:
                 raise ConfigError(name, values, "at least one number")
@@ -90,7 +90,7 @@ class Setting(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a setting does: messages a second, percent busy, ms for the median and for 99 % of messages."""
+    """The effect of a setting: messages per second, percent busy, ms for the median and 99 % of messages."""
 
     setting: Setting
     throughput: float
@@ -101,7 +101,7 @@ class Outcome(NamedTuple):
 
 
 def try_out(plan: Plan, setting: Setting) -> Outcome:
-    """Run a setting for long enough to see every credit go round several times."""
+    """Run a setting for long enough that every credit is used several times."""
     clock = Clock()
     flow = Flow(
         [
@@ -154,13 +154,15 @@ def meets(plan: Plan, outcome: Outcome) -> bool:
 
 
 def cheapest(plan: Plan, outcomes: Sequence[Outcome]) -> Outcome | None:
-    """The fewest workers, then the least credit, then the least latency that do what is asked."""
+    """The setting that meets the goals with the fewest workers, then the least credit, then the least
+    latency.
+    """
     good = [outcome for outcome in outcomes if meets(plan, outcome)]
     return min(good, key=lambda each: (each.setting[:2], each.slowest, each.setting.quanta), default=None)
 
 
 def _span(plan: Plan, setting: Setting) -> int:
-    """Ns of virtual time: every credit goes round some times, or enough messages come to see 1 in 100."""
+    """Ns of virtual time: every credit is used several times, or enough messages arrive to see 1 in 100."""
     works = [stream.work for stream in plan.streams]
     rates = [stream.rate for stream in plan.streams if stream.rate]
     if rates:
@@ -181,7 +183,7 @@ def _publish(clock: Clock, queue: Queue, rate: float, random: Random) -> None:
 
 
 def _works(stream: Stream) -> Any:
-    """The n-th message's work in ns: a mean with a part that is exponential, the same in every run."""
+    """The n-th message's work in ns: a mean with an exponential part, the same in every run."""
     mean = stream.work * MS
     if not stream.spread:
         fixed = round(mean)
@@ -202,7 +204,7 @@ def _works(stream: Stream) -> Any:
 
 
 def load(path: Path) -> Plan:
-    """From TOML: round_trip, latency, windows and workers at the top, a [[queue]] table for each queue."""
+    """Read TOML: round_trip, latency, windows and workers at the top, a [[queue]] table for each queue."""
     try:
         given = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Partitions: one flow of messages over several queues by key, so that work is parallel and keys in order."""
+"""Partitions: one flow of messages over several queues by key: work is parallel, and each key in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        # The command line is built without numpy.
+        # The command line starts without numpy.
         if name in __all__:
             from leash.partitions import partitions
 

@@ -1,6 +1,6 @@
-"""Declaring a layout: all of it, or nothing new is left behind.
+"""Declares a layout: completely, or without leaving anything new behind.
 
-Every step may be done twice. Nothing flows until the last ones, the bindings of the hash exchange; and these
+Every step may be done twice. No messages flow until the last steps, the bindings of the hash exchange. These
 are made in the order of the ring, because that order decides where a key goes.
 """
 
@@ -19,7 +19,7 @@ LIMITED = "x-delivery-limit"
 
 
 class Undo:
-    """What is about to be made and was not there before."""
+    """Remembers what is about to be created, in order to delete it after an error."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -28,7 +28,7 @@ class Undo:
         self.stream = ""
 
     def queue(self, name: str) -> None:
-        """This one may go again, if it is not there yet."""
+        """Note a queue, unless it exists already."""
         with suppress(NotFound), self._connection.channel() as channel:
             topology.state(channel, name)
             return
@@ -36,7 +36,7 @@ class Undo:
 
     @contextmanager
     def on_error(self) -> Iterator[None]:
-        """Unmake what was made, on a connection of its own: a refusal may have ended the other."""
+        """Delete what was created, on a separate connection: a refusal may have ended the other."""
         try:
             yield
         except Exception:
@@ -55,14 +55,14 @@ class Undo:
 
 
 def exchanges(layout: Layout) -> list[str]:
-    """All that belong to a layout, the hash exchange first."""
+    """All exchanges of a layout, the hash exchange first."""
     if layout.shape == "direct":
         return [layout.name]
     return [layout.name, layout.moving, *map(layout.slot, sorted(layout.order))]
 
 
 def exists(connection: Connection, exchange: str) -> bool:
-    """Whether there is such an exchange."""
+    """True if there is such an exchange."""
     with suppress(NotFound), connection.channel() as channel:
         topology.check_exchange(channel, exchange)
         return True
@@ -70,7 +70,7 @@ def exists(connection: Connection, exchange: str) -> bool:
 
 
 def create(connection: Connection, layout: Layout, undo: Undo) -> None:
-    """A first time: whatever has one of our names was there before us."""
+    """Declare a new layout; an error if one of its exchanges exists already."""
     for name in exchanges(layout):
         if exists(connection, name):
             raise TopologyError(
@@ -86,7 +86,7 @@ def create(connection: Connection, layout: Layout, undo: Undo) -> None:
 
 
 def declare(connection: Connection, layout: Layout) -> None:
-    """Make what is missing of exchanges, queues and bindings; an error if something else has their names."""
+    """Declare missing exchanges, queues and bindings; an error if something else has their names."""
     kind, _, what = layout.by.partition(":")
     with connection.channel() as channel:
         _declare_hash(channel, layout.name, {f"hash-{kind}": what} if what else {})
@@ -102,7 +102,7 @@ def declare(connection: Connection, layout: Layout) -> None:
 
 
 def declare_queue(connection: Connection, layout: Layout, queue: str) -> None:
-    """One queue, as the layout has them; without a delivery limit, for gates must never be dropped."""
+    """Declare one queue of the layout; without a delivery limit, since gates must never be dropped."""
     arguments = dict(layout.arguments)
     if layout.ordered:
         arguments["x-single-active-consumer"] = True
@@ -112,7 +112,9 @@ def declare_queue(connection: Connection, layout: Layout, queue: str) -> None:
                 topology.declare_queue(channel, queue, kind=layout.kind, arguments={**arguments, LIMITED: -1})
             return
         except PreconditionFailed as error:
-            if LIMITED not in error.text:  # of an earlier version of ours, or of the broker's: as it is, then
+            if (
+                LIMITED not in error.text
+            ):  # made by an earlier version of Leash or of the broker: used as it is
                 raise _another("queue", queue, error) from error
     with connection.channel() as channel, _no_other("queue", queue):
         topology.declare_queue(channel, queue, kind=layout.kind, arguments=arguments)
@@ -147,14 +149,14 @@ def _declare_slots(channel: Channel, layout: Layout) -> None:
 def _bind_slots(channel: Channel, layout: Layout) -> None:
     taken = () if layout.taking is None else layout.taking.slots
     for slot, owner in enumerate(layout.owners):
-        if slot not in taken:  # those are on their way, and the move binds them
+        if slot not in taken:  # those are moving, and the move binds them
             topology.bind_queue(channel, owner, layout.slot(slot))
     for slot in layout.order:
         topology.bind_exchange(channel, layout.slot(slot), layout.name, "1")
 
 
 def _bind_queues(channel: Channel, layout: Layout) -> None:
-    """What is only new comes first, so that the ring is never empty; what leaves shifts all that is later."""
+    """Bind new queues first, so that the ring is never empty; unbinding shifts all later buckets."""
     leaving = [queue for queue, _ in layout.leaving]
     for queue, weight in layout.weights:
         if queue not in leaving:

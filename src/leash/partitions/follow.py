@@ -1,7 +1,7 @@
-"""Following a topology: its newest layout, and which queues have passed which markers.
+"""Follows partitions: their newest layout, and which queues have passed which markers.
 
-One thread reads the stream `<name>.layout` from its beginning and stays at its end. A lost connection is
-opened again; the records come again then, and say the same.
+One thread reads the stream `<name>.layout` from its beginning and then follows its end. A lost connection is
+opened again; then the same records are read again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BACKOFF = (0.1, 5.0)
 
 
 class Follow:
-    """What is known of the partitions `name`, kept up to date from `start` to `stop`."""
+    """The state of the partitions `name`, kept up to date from `start` to `stop`."""
 
     def __init__(self, uri: str | Uri, name: str) -> None:
         self.name = name
@@ -58,11 +58,11 @@ class Follow:
                 self._publishing[0].close()
 
     def is_open(self, gate: Gate) -> bool:
-        """Whether all queues that a gate waits for have passed their markers."""
+        """True if all queues for which a gate waits have passed their markers."""
         return all((gate.move, source) in self._passes for source in gate.sources)
 
     def passed(self, move: int, queue: str) -> None:
-        """Tell everybody that a queue has passed its marker; the broker has it when this returns."""
+        """Record for all processes that a queue has passed its marker; confirmed when this returns."""
         with self._writing:
             if self._publishing is None or self._publishing[0].closed:
                 connection = connect(self._uri, name=f"leash passes {self.name}")
@@ -92,13 +92,13 @@ class Follow:
             batch = channel.deliveries(0.2)
             if batch is None:
                 if newest is not None:
-                    self._layout, newest = newest, None  # only now: what came before may be long past
+                    self._layout, newest = newest, None  # only now: earlier records may be outdated
                 continue
             channel.ack(batch.tags[-1], multiple=True)
             for body in batch.bodies:
-                found = layout_store.read_pass(body)
-                if found is not None:
-                    self._passes[found[0]] = None
+                record = layout_store.read_pass(body)
+                if record is not None:
+                    self._passes[record[0]] = None
                     continue
-                with suppress(LeashError):  # a newer Leash's record: keep to what we know
+                with suppress(LeashError):  # a newer Leash's record: ignore it
                     newest = Layout.from_json(json.loads(body), connection.version)

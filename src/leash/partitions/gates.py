@@ -1,9 +1,9 @@
 """Control messages, and how to tell them from a user's messages.
 
-A gate in the target queue says: go no further until these queues are done with what came before the move.
-A marker in each of those queues says: all that came before is before me. Both carry the move's number, so
-that a second copy of either, after a crash, means the same and does no harm. A probe says nothing: it was
-sent to see where it goes.
+A gate in the target queue says: stop here until these queues have finished the messages from before the move.
+A marker in each of those queues says: all messages from before the move are ahead of me. Both carry the
+move's number, so that a second copy of either, after a crash, means the same and does no harm. A probe only
+shows where it is routed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Gate(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of what came before a move."""
+    """The end of the messages from before a move."""
 
     partitions: str
     move: int
 
 
 class Probe(NamedTuple):
-    """To be passed over."""
+    """Ignored by consumers."""
 
 
 def gate(name: str, move: int, sources: tuple[str, ...], queue: str) -> Outgoing:
@@ -48,12 +48,12 @@ def marker(name: str, move: int, queue: str) -> Outgoing:
 
 
 def is_control(raw_properties: bytes) -> bool:
-    """Whether it may be one of ours; quick, for every message."""
+    """True if it may be a control message; quick, for every message."""
     return _HINT in raw_properties
 
 
 def read(raw_properties: bytes) -> Gate | Marker | Probe | None:
-    """What a message's properties say; None for a user's message."""
+    """The control message that these properties describe; None for a user's message."""
     if not is_control(raw_properties):
         return None
     what = read_header(raw_properties, CONTROL)

@@ -1,8 +1,8 @@
-"""What a partitioned topology is like: which exchange, which queues, and where every key goes. Pure.
+"""The layout of partitions: their exchange, their queues, and where every key goes. Pure.
 
 direct   queues are bound to the hash exchange, in the order of `weights`
 slots    fixed slot exchanges are bound to it, in the order of `order`, each with weight 1, and every slot to
-         the queue that `owners` names; so a slot can move and no other key does
+         the queue that `owners` names; so a slot can move without moving other keys
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 class Taking(NamedTuple):
-    """A move under way: `target` takes over `slots`."""
+    """A move in progress: `target` takes over `slots`."""
 
     number: int
     target: str
@@ -33,7 +33,7 @@ class Taking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A topology as Leash remembers it."""
+    """A layout as Leash stores it."""
 
     name: str
     shape: Shape
@@ -45,27 +45,27 @@ class Layout:
     owners: Owners = ()
     order: tuple[int, ...] = ()
     retired: tuple[str, ...] = ()
-    """Queues that get nothing new, and may still hold messages."""
+    """Queues that get no new messages, and may still hold some."""
     leaving: tuple[tuple[str, int], ...] = ()
-    """Bindings of a direct layout that are about to go."""
+    """Bindings of a direct layout that are about to be removed."""
     ready: bool = False
-    """Whether all of it was declared."""
+    """True if all of it has been declared."""
     moves: int = 0
-    """How many moves there were, ever: they are numbered."""
+    """The number of moves so far; moves are numbered."""
     left: tuple[tuple[str, int], ...] = ()
-    """The last move that took slots from a queue: when it is passed, nothing older is in that queue."""
+    """The last move that took slots from a queue: once it is passed, the queue holds nothing older."""
     taking: Taking | None = None
     version: tuple[int, ...] | None = None
-    """The broker's; not remembered, but looked up."""
+    """The broker's version; looked up, not stored."""
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The queues that get messages, as they were asked for."""
+        """The queues that get messages."""
         return tuple(queue for queue, _ in self.weights)
 
     @property
     def all_queues(self) -> tuple[str, ...]:
-        """Those to consume: the retired ones too."""
+        """The queues to consume, including retired ones."""
         return (*self.queues, *self.retired)
 
     @property
@@ -82,19 +82,19 @@ class Layout:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The queues that the move under way takes slots from."""
+        """The queues from which the move in progress takes slots."""
         taken = () if self.taking is None else self.taking.slots
         return tuple(dict.fromkeys(self.owners[slot] for slot in taken))
 
     # Names
 
     def slot(self, number: int) -> str:
-        """A slot's exchange."""
+        """The name of a slot's exchange."""
         return f"{self.name}.slot-{number:03}"
 
     @property
     def moving(self) -> str:
-        """Where a slot's messages go while no queue is bound to it."""
+        """The exchange that gets a slot's messages while no queue is bound to it."""
         return f"{self.name}.moving"
 
     # Routing
@@ -109,35 +109,35 @@ class Layout:
         return np.array(self.places, np.object_).take(self.ring.indices(keys))
 
     def shares(self) -> dict[str, float]:
-        """The part of all keys that each queue gets, exactly."""
-        found = dict.fromkeys(self.queues, 0.0)
+        """The exact share of all keys that each queue gets."""
+        parts = dict.fromkeys(self.queues, 0.0)
         for queue, share in zip(self.places, self.ring.shares().values(), strict=True):
-            found[queue] = found.get(queue, 0.0) + share
-        return found
+            parts[queue] = parts.get(queue, 0.0) + share
+        return parts
 
     # What a change costs
 
     def moved(self, other: Layout, keys: Any = None) -> float:
-        """The part of all keys, or of a sample, that goes to another queue in the other layout."""
+        """The share of all keys, or of a sample, that goes to another queue in the other layout."""
         if keys is None:
             return sum(move.share for move in self.moves_to(other))
         before, after = self.route_many(keys), other.route_many(keys)
         return int(np.count_nonzero(before != after)) / len(before) if len(before) else 0.0
 
     def moves_to(self, other: Layout) -> list[Move]:
-        """From where to where keys move, largest share first."""
+        """The moves of keys between queues, largest share first."""
         if Terms(self.by, self.version).typed != Terms(other.by, other.version).typed or self.by != other.by:
             mine, theirs = self.shares(), other.shares()
-            found = [Move(a, b, x * y) for a, x in mine.items() for b, y in theirs.items()]
+            moved_shares = [Move(a, b, x * y) for a, x in mine.items() for b, y in theirs.items()]
         else:
             names = list(dict.fromkeys([*self.places, *other.places]))
             code = self._codes(names) * len(names) + other._codes(names)
             pairs, counts = np.unique(code, return_counts=True)
-            found = [
+            moved_shares = [
                 Move(names[pair // len(names)], names[pair % len(names)], count / jump.SEEDS)
                 for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True)
             ]
-        moves = [move for move in found if move.source != move.target and move.share]
+        moves = [move for move in moved_shares if move.source != move.target and move.share]
         return sorted(moves, key=lambda move: (-move.share, move.source, move.target))
 
     def _codes(self, names: list[str]) -> NDArray[np.int64]:
@@ -145,7 +145,7 @@ class Layout:
         return places.take(jump.owners(self.ring.weights))
 
     def restarted(self) -> Layout:
-        """After a full stop of the broker that rebuilds its rings in sorted order."""
+        """The layout after a full stop of a broker that rebuilds its rings in sorted order."""
         again = self.ring.restart().queues
         if self.shape == "direct":
             weights = dict(self.weights)
@@ -154,14 +154,14 @@ class Layout:
         return replace(self, order=tuple(numbers[name] for name in again))
 
     def upgraded(self, version: tuple[int, ...]) -> Layout:
-        """After a broker of another version started on its data."""
+        """The layout after an upgrade of the broker."""
         known = self.ring.upgrade(version).version
         return replace(self.restarted(), version=known)
 
     # Remembering
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; owners as numbers, for brevity."""
+        """Plain values; owners are numbers, for brevity."""
         names = list(dict.fromkeys([*self.queues, *self.owners]))
         return {
             "format": FORMAT,
@@ -184,26 +184,26 @@ class Layout:
         }
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any], version: tuple[int, ...] | None = None) -> Layout:
-        """The end of `to_json`."""
-        if told.get("format") != FORMAT:
-            raise ConfigError("format", told.get("format"), f"{FORMAT}: a newer Leash wrote this layout")
-        taking = told["taking"]
+    def from_json(cls, fields: Mapping[str, Any], version: tuple[int, ...] | None = None) -> Layout:
+        """The inverse of `to_json`."""
+        if fields.get("format") != FORMAT:
+            raise ConfigError("format", fields.get("format"), f"{FORMAT}: a newer Leash wrote this layout")
+        taking = fields["taking"]
         return cls(
-            name=told["name"],
-            shape=told["shape"],
-            weights=tuple((queue, weight) for queue, weight in told["weights"]),
-            by=told["by"],
-            kind=told["kind"],
-            ordered=told["ordered"],
-            arguments=told["arguments"],
-            owners=tuple(told["names"][owner] for owner in told["owners"]),
-            order=tuple(told["order"]),
-            retired=tuple(told["retired"]),
-            leaving=tuple((queue, weight) for queue, weight in told["leaving"]),
-            ready=told["ready"],
-            moves=told["moves"],
-            left=tuple((queue, move) for queue, move in told["left"]),
+            name=fields["name"],
+            shape=fields["shape"],
+            weights=tuple((queue, weight) for queue, weight in fields["weights"]),
+            by=fields["by"],
+            kind=fields["kind"],
+            ordered=fields["ordered"],
+            arguments=fields["arguments"],
+            owners=tuple(fields["names"][owner] for owner in fields["owners"]),
+            order=tuple(fields["order"]),
+            retired=tuple(fields["retired"]),
+            leaving=tuple((queue, weight) for queue, weight in fields["leaving"]),
+            ready=fields["ready"],
+            moves=fields["moves"],
+            left=tuple((queue, move) for queue, move in fields["left"]),
             taking=None if taking is None else Taking(taking[0], taking[1], tuple(taking[2])),
             version=version,
         )

@@ -1,8 +1,8 @@
-"""Where a layout lives: in the stream `<name>.layout` on the broker itself.
+"""Stores a layout: in the stream `<name>.layout` on the broker itself.
 
-AMQP cannot list bindings. So every change is written down there before it is made and again when it is done;
-whoever comes after a crash reads how far it may have got. Consumers write there that a queue has passed a
-marker, and wait there for others to pass. A stream is not used up by reading, and all may read it at once.
+AMQP cannot list bindings. So every change is recorded there before it is made and again when it is done; the
+next process after a crash reads how far it may have got. Consumers record there that a queue has passed a
+marker, and wait there for others to pass. Reading does not remove records, so all processes can read them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from leash.partitions.layout import Layout
 _ARGUMENTS = {"x-stream-max-segment-size-bytes": 1_000_000, "x-max-length-bytes": 20_000_000}
 _PREFETCH = 1000
 _PATIENCE = 30.0
-"""Seconds: a stream has no leader for a while after its broker started."""
+"""Seconds: a stream has no leader for a while after its broker starts."""
 
 _EMPTY = 5.0
-"""Seconds: a stream that shows nothing for so long holds nothing. (Only a crash leaves an empty one.)"""
+"""Seconds: a stream that delivers nothing for this long is empty. (Only a crash leaves an empty one.)"""
 
 PATIENCE = 10.0
-"""Seconds: a lock outlives its holder, however that died, until the broker has noticed."""
+"""Seconds: a lock outlives its holder until the broker notices its end."""
 
 Pass = tuple[int, str]
 """A queue has passed its marker of a move."""
@@ -53,24 +53,24 @@ Batch = tuple[str, int]
 
 
 class Memory(NamedTuple):
-    """All that was written down."""
+    """Everything that is stored."""
 
     layout: Layout | None
     passed: dict[Pass, Batch | None]
     awaited: tuple[Pass, ...] = ()
-    """What gates wait for."""
+    """The passes that gates wait for."""
 
 
 def stream(name: str) -> str:
-    """The stream that remembers a topology."""
+    """The stream that stores the layout of partitions."""
     return f"{name}.layout"
 
 
 def recall(connection: Connection, name: str) -> Memory:
-    """What is known; of a topology that Leash never made, nothing.
+    """Everything that is stored; nothing for partitions that Leash did not make.
 
-    Read on a connection of its own: RabbitMQ 4.3 ends the connection of whoever reads a stream a moment too
-    early after a start, and with this one a lock may be lost.
+    Read on a separate connection: RabbitMQ 4.3 closes a connection that reads a stream too soon after a
+    start, and with this one a lock may be lost.
     """
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -82,10 +82,10 @@ def recall(connection: Connection, name: str) -> Memory:
                 raise
         except PreconditionFailed as error:
             raise TopologyError(
-                f"queue {stream(name)!r} exists and is no stream of ours: choose another name, or delete it"
+                f"queue {stream(name)!r} exists and is not a Leash stream: choose another name, or delete it"
             ) from error
         except ChannelError as error:
-            # RabbitMQ also says "not found" of a stream that is there and whose leader is not up yet.
+            # RabbitMQ also says "not found" of an existing stream whose leader is not up yet.
             if isinstance(error, NotFound) and "home node" not in error.text:
                 return Memory(None, {})
             if isinstance(error, AccessRefused) or time.monotonic() > deadline:
@@ -97,30 +97,28 @@ def need(connection: Connection, name: str) -> Layout:
     """The layout, or an error that says how to get one."""
     layout = recall(connection, name).layout
     if layout is None:
-        raise TopologyError(
-            f"there are no partitions {name!r} here: make them with `leash ring apply {name}`"
-        )
+        raise TopologyError(f"partitions {name!r} do not exist: create them with `leash ring apply {name}`")
     return layout
 
 
 def begin(channel: Channel, name: str) -> None:
-    """Have a place to remember."""
+    """Declare the stream."""
     topology.declare_queue(channel, stream(name), kind="stream", arguments=_ARGUMENTS)
 
 
 def remember(publisher: Publisher, layout: Layout) -> Layout:
-    """Write a layout down; the broker has it when this returns."""
+    """Store a layout; confirmed when this returns."""
     _write(publisher, layout.name, {"what": "layout", **layout.to_json()})
     return layout
 
 
 def passed(publisher: Publisher, name: str, move: int, queue: str, batch: Batch | None = None) -> None:
-    """Write down that all of a queue that was before its marker is settled."""
+    """Record that everything ahead of a queue's marker is settled."""
     _write(publisher, name, {"what": "passed", "move": move, "queue": queue, "batch": batch})
 
 
 def read_pass(body: bytes) -> tuple[Pass, Batch | None] | None:
-    """The pass that a record tells of, if it does."""
+    """The pass in a record, or None."""
     record = json.loads(body)
     if record["what"] != "passed":
         return None
@@ -130,17 +128,17 @@ def read_pass(body: bytes) -> tuple[Pass, Batch | None] | None:
 
 @contextmanager
 def alone(connection: Connection, name: str, patience: float | None = None) -> Iterator[None]:
-    """Nobody else changes this topology meanwhile; a lock that ends with the connection, whatever happens."""
+    """Hold the lock for changes to these partitions; it ends with the connection, whatever happens."""
     with exclusively(connection, f"{name}.lock", PATIENCE if patience is None else patience) as got:
         if not got:
             raise TopologyError(
-                f"partitions {name!r} are being changed by somebody else: try again when that is done"
+                f"partitions {name!r} are being changed by another process: try again when that is done"
             )
         yield
 
 
 def tail(channel: Channel, name: str, deliver: Callable[[Deliveries], None] | None, start: object) -> str:
-    """Consume the stream from an offset, `first`, `last` or `next` on; acks are due for more to come."""
+    """Consume the stream from an offset, `first`, `last` or `next`; more arrives only after acks."""
     channel.qos(_PREFETCH)
     return channel.consume(stream(name), arguments={"x-stream-offset": start}, deliver=deliver)
 
@@ -153,7 +151,7 @@ def _write(publisher: Publisher, name: str, record: dict[str, Any]) -> None:
 
 
 def _records(connection: Connection, name: str) -> list[bytes]:
-    """From the first to the one that is the last now."""
+    """All records up to the one that is the last now."""
     with connection.channel() as ahead:
         tail(ahead, name, None, "last")
         newest = ahead.deliveries(_EMPTY)
@@ -185,7 +183,7 @@ def _fold(records: list[bytes], version: tuple[int, ...]) -> Memory:
     for body in records:
         found = read_pass(body)
         if found is not None:
-            passes.setdefault(*found)  # the first counts: a copy of a marker says nothing new
+            passes.setdefault(*found)  # the first counts: a copy of a marker adds nothing
             continue
         record = json.loads(body)
         if record["what"] == "layout":

@@ -1,16 +1,16 @@
-"""Moving slots to another queue while messages flow: nothing lost, nothing twice, and every key in order.
+"""Moves slots to another queue while messages flow: nothing lost, nothing repeated, every key in order.
 
     1  a gate G at the end of the target queue          its consumer stops there
     2  bind the target to `.moving`                     the slots' alternate exchange
     3  unbind the old queues from their slots           each the atomic switch: from now on by `.moving`
-    4  wait                                             for what was routed before and has not arrived
-    5  a marker M at the end of each old queue          when all before it is settled, G opens
+    4  wait                                             for messages routed before that have not arrived yet
+    5  a marker M at the end of each old queue          when all ahead of it is settled, G opens
     6  bind the target to the slots                     again a switch, to the same queue
     7  unbind the target from `.moving`
 
-Every step may be done twice, and all of them over again: a move that a crash interrupted is written down, and
-is done from its beginning by whoever comes next. A second G or M has the first one's number. It cannot end in
-a deadlock: in every queue the marks of an earlier move are before those of a later one.
+Every step may be done twice, and all of them again: a move that a crash interrupted is on record, and the
+next process does it from its beginning. A second G or M has the first one's number. Moves cannot deadlock: in
+every queue the marks of an earlier move are ahead of those of a later one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STEPS = ("written", "gate", "aside", "unbound", "waited", "marker", "bound", "do
 
 
 class Mover(NamedTuple):
-    """What a move needs. `reached` is told of every step that was done."""
+    """What a move needs. `reached` is called after every step."""
 
     connection: Connection
     publisher: Publisher
@@ -40,7 +40,7 @@ class Mover(NamedTuple):
 
 
 def move(mover: Mover, layout: Layout, target: str, slots: tuple[int, ...]) -> Layout:
-    """Let `target` take over slots; the layout afterwards."""
+    """Let `target` take over slots; returns the new layout."""
     number = layout.moves + 1
     begun = replace(layout, moves=number, taking=Taking(number, target, slots))
     layout_store.remember(mover.publisher, begun)
@@ -49,7 +49,7 @@ def move(mover: Mover, layout: Layout, target: str, slots: tuple[int, ...]) -> L
 
 
 def finish(mover: Mover, layout: Layout) -> Layout:
-    """Carry out the move that is written down, from its beginning."""
+    """Carry out the recorded move, from its beginning."""
     assert layout.taking is not None
     number, target, slots = layout.taking
     sources = layout.sources

@@ -1,4 +1,4 @@
-"""The front door: say what the partitions should be, see the difference, make it so."""
+"""The front door: describe the partitions, see the difference, apply it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leash.partitions.declare import Undo, create, declare, declare_queue, excha
 from leash.partitions.layout import Layout, Shape
 from leash.partitions.moves import SETTLE, Mover, finish, move
 from leash.partitions.plan import Plan, compare
-from leash.partitions.probes import actual, stated
+from leash.partitions.ring_check import actual, stated
 from leash.policies.ring import HashRing
 from leash.policies.ring.terms import check_by
 
@@ -28,20 +28,21 @@ _PATIENCE = 30.0
 
 
 class Partitions:
-    """One flow of messages over several queues, by key.
+    """One flow of messages over several queues, by key; see docs/partitions.md.
 
     Arguments:
-        name: The exchange to publish to; the queues and the layout that is kept beside it belong to it.
+        name: The exchange to publish to. The layout is stored beside it, in `<name>.layout`.
         weights: Queues and their shares: `{"orders.0": 1, "orders.1": 2}`.
         by: What the key is: "routing_key" (the default), "header:NAME" or "property:NAME" (message_id,
             correlation_id or timestamp).
         layout: "slots" (the default) can be resized safely; "direct" binds the queues to the hash exchange
             itself.
-        slots: How finely keys can be moved. Default: 120.
+        slots: The number of slots, the units in which keys move. Default: 120. Only for "slots".
         kind: The queues' type, "classic" (the default) or "quorum".
         ordered: One consumer at a time for each queue, and gates when slots move, so that keys stay in
             order. Default: True.
-        arguments: More arguments for declaring the queues, such as `{"x-max-length": 100_000}`.
+        arguments: More arguments for declaring the queues, such as `{"x-max-length": 100_000}`. Default:
+            none.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Partitions:
             raise ConfigError("name", name, "a name of 1 to 200 bytes")
         if isinstance(by, list | tuple):
             raise ConfigError(
-                "by", by, "one thing: an exchange hashes by a header or by a property, not both"
+                "by", by, "one of them: an exchange hashes by a header or by a property, not both"
             )
         if layout not in get_args(Shape):
             raise ConfigError("layout", layout, "'slots' or 'direct'")
@@ -83,29 +84,29 @@ class Partitions:
             order=tuple(range(slots)) if layout == "slots" else (),
         )
         if layout == "slots":
-            compare(None, self.asked_on((3, 13)))  # what is wrong with the weights is said now
+            compare(None, self.asked_on((3, 13)))  # report wrong weights now
 
     def __repr__(self) -> str:
         return f"<Partitions {self.name!r}: {dict(self._asked.weights)}>"
 
     def asked_on(self, version: tuple[int, ...]) -> Layout:
-        """What was asked for, as a broker of this version routes it."""
+        """The layout asked for, as a broker of this version routes it."""
         return replace(self._asked, version=version)
 
     # --- looking ---
 
     def layout(self, uri: str | Uri) -> Layout:
-        """What is there now."""
+        """The current layout."""
         return read(uri, self.name)
 
     def plan(self, uri: str | Uri) -> Plan:
-        """The difference between what is there and what is asked for; changes nothing."""
+        """The difference between the current layout and the one asked for; changes nothing."""
         with connect(uri, name=f"leash partitions {self.name}") as connection:
             return self._plan(connection)
 
     def _plan(self, connection: Connection) -> Plan:
         if connection.version < HAS_STREAMS:
-            raise TopologyError("partitions need RabbitMQ 3.9 or newer: a stream remembers their layout")
+            raise TopologyError("partitions need RabbitMQ 3.9 or newer: their layout is stored in a stream")
         known = layout_store.recall(connection, self.name).layout
         foreign = known is None and exists(connection, self.name)
         return compare(known, self.asked_on(connection.version), foreign)
@@ -113,15 +114,15 @@ class Partitions:
     # --- doing ---
 
     def declare(self, uri: str | Uri) -> Layout:
-        """Make sure that it is there. Moves no key: for other weights than there are, use `apply`.
+        """Declare the partitions if they do not exist. Moves no key: to change weights, use `apply`.
 
-        Many processes may do this as they start: each waits for the others.
+        Many processes may call this when they start: each waits for the others.
         """
         with _alone(uri, self.name, _PATIENCE) as (connection, publisher):
             plan = self._plan(connection)
             if plan.before is not None and plan.before.weights != plan.after.weights:
                 raise TopologyError(
-                    f"partitions {self.name!r} are there with other weights, {dict(plan.before.weights)}: "
+                    f"partitions {self.name!r} exist with other weights, {dict(plan.before.weights)}: "
                     "look at plan(), then apply()"
                 )
             return self._apply(Mover(connection, publisher), plan)
@@ -134,7 +135,7 @@ class Partitions:
         settle: float = SETTLE,
         reached: Callable[[str], None] = lambda _: None,
     ) -> Layout:
-        """Make it so. With a plan: only if that is still what there is to do."""
+        """Declare the partitions, or change them. With a plan: only if it is still up to date."""
         with _alone(uri, self.name) as (connection, publisher):
             now = self._plan(connection)
             if plan is not None and (plan.before, plan.after) != (now.before, now.after):
@@ -145,7 +146,7 @@ class Partitions:
         if plan.before is None:
             return self._create(mover, plan.after)
         layout = plan.before
-        declare(mover.connection, layout)  # what was interrupted, or deleted by somebody
+        declare(mover.connection, layout)  # finish an interrupted change, restore what was deleted
         if not layout.ready:
             layout = layout_store.remember(mover.publisher, replace(layout, ready=True, leaving=()))
         if layout.taking is not None:
@@ -167,7 +168,7 @@ class Partitions:
             return layout_store.remember(mover.publisher, replace(layout, ready=True))
 
     def _bring(self, mover: Mover, layout: Layout, after: Layout) -> Layout:
-        """New queues and other weights; in a direct layout, that is all there is to it."""
+        """Add queues and change weights; in a direct layout, that is all."""
         undo = Undo(mover.connection)
         with undo.on_error():
             for queue in after.queues:
@@ -185,9 +186,10 @@ class Partitions:
         return layout_store.remember(mover.publisher, after)
 
     def delete_retired(self, uri: str | Uri) -> list[str]:
-        """Delete the retired queues that are empty and done with; returns which.
+        """Delete the retired queues that are empty and finished; returns which.
 
-        Done with: nobody consumes them, or Leash's consumers have settled all that came before the last move.
+        Finished: nobody consumes them, or Leash's consumers have settled everything from before the last
+        move.
         """
         with _alone(uri, self.name) as (connection, publisher):
             known = layout_store.recall(connection, self.name)
@@ -206,7 +208,7 @@ class Partitions:
             return gone
 
     def delete(self, uri: str | Uri, *, queues: bool = False) -> None:
-        """Delete the exchanges and what is remembered; with `queues`, those too, and all that is in them."""
+        """Delete the exchanges and the stored layout; with `queues`, the queues and their messages too."""
         with _alone(uri, self.name) as (connection, _):
             layout = layout_store.need(connection, self.name)
             with connection.channel() as channel:
@@ -218,23 +220,23 @@ class Partitions:
 
 
 def check(uri: str | Uri, name: str, *, state: str | None = None, fix: bool = False) -> tuple[Layout, Layout]:
-    """What is remembered and what the broker really does; `fix` remembers the latter from now on.
+    """The stored layout and the broker's actual one; `fix` stores the latter.
 
-    The order of the slots is found out with probes; of a direct layout, `state` must say it: what
-    `rabbitmq-diagnostics consistent_hash_exchange_ring_state` prints.
+    Probes find the order of the slots; for a direct layout, `state` must give it, as
+    `rabbitmq-diagnostics consistent_hash_exchange_ring_state` prints it.
     """
     with _alone(uri, name) as (connection, publisher):
         known = layout_store.need(connection, name)
-        found = actual(connection, known) if state is None else stated(known, state)
-        if fix and found != known:
-            layout_store.remember(publisher, found)
-        return known, found
+        actual_layout = actual(connection, known) if state is None else stated(known, state)
+        if fix and actual_layout != known:
+            layout_store.remember(publisher, actual_layout)
+        return known, actual_layout
 
 
 def remind(uri: str | Uri, name: str) -> list[tuple[int, str]]:
-    """Put markers that nobody has passed at the end of their queues once more; returns which.
+    """Publish again the markers that were not passed, to the end of their queues; returns which.
 
-    A marker can get lost, by a purge or a time to live; then a gate waits for ever. A second one is harmless.
+    A purge or a time to live can remove a marker; then a gate waits forever. A second one is harmless.
     """
     with _alone(uri, name) as (connection, publisher):
         known = layout_store.recall(connection, name)
@@ -244,7 +246,7 @@ def remind(uri: str | Uri, name: str) -> list[tuple[int, str]]:
         for number, queue in known.awaited:
             try:
                 publisher.publish([gates.marker(name, number, queue)])
-            except Unroutable:  # the queue is gone, with all that was before its marker
+            except Unroutable:  # the queue is gone, with everything ahead of its marker
                 layout_store.passed(publisher, name, number, queue)
         return list(known.awaited)
 
@@ -262,6 +264,6 @@ def _alone(
 
 
 def read(uri: str | Uri, name: str) -> Layout:
-    """The layout of partitions that are there."""
+    """The layout of existing partitions."""
     with connect(uri, name=f"leash partitions {name}") as connection:
         return layout_store.need(connection, name)

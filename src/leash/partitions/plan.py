@@ -1,4 +1,4 @@
-"""What would change, before anything does. Pure: what is remembered and what is asked for in, a plan out."""
+"""What a change would do, before it is made. Pure: the stored and the wanted layout in, a plan out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leash.policies.ring import KEEPS_ITS_RING, Move
 
 @dataclass(frozen=True)
 class Plan:
-    """`before` is None where nothing is there; `lines` tell the difference, `notes` what to know besides."""
+    """A planned change. `before` is None for new partitions; `lines` are the difference, `notes` advice."""
 
     before: Layout | None
     after: Layout
@@ -23,16 +23,16 @@ class Plan:
 
     @property
     def nothing(self) -> bool:
-        """Whether everything is as asked for."""
+        """True if there is nothing to change."""
         return not self.lines
 
     @property
     def moves(self) -> list[Move]:
-        """From where to where keys move."""
+        """The moves of keys between queues."""
         return [] if self.before is None or self.nothing else self.before.moves_to(self.after)
 
     def moved(self, keys: Any = None) -> float:
-        """The part of all keys, or of a sample's messages, that changes queues."""
+        """The share of all keys, or of a sample's messages, that changes queues."""
         return 0.0 if self.before is None or self.nothing else self.before.moved(self.after, keys)
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Plan:
 
 
 def compare(before: Layout | None, asked: Layout, foreign: bool = False) -> Plan:
-    """`foreign`: the hash exchange exists, and nothing is remembered of it."""
+    """Plan a change. `foreign`: the hash exchange exists, and no layout is stored for it."""
     if before is None:
         if foreign:
             raise TopologyError(
@@ -86,7 +86,7 @@ def _next(before: Layout, asked: Layout) -> tuple[Layout, dict[str, tuple[int, .
 
 
 def _appended(before: Layout, asked: Layout) -> tuple[tuple[str, int], ...]:
-    """Bindings that stay keep their place; then come new ones, and at the end those of another weight."""
+    """Unchanged bindings keep their places; new ones follow, then those with another weight."""
     old, wanted = dict(before.weights), dict(asked.weights)
     kept = [(queue, weight) for queue, weight in before.weights if wanted.get(queue) == weight]
     fresh = [pair for pair in asked.weights if pair not in kept]
@@ -109,11 +109,11 @@ def _differences(before: Layout, after: Layout, takeovers: dict[str, tuple[int, 
 
 def _same_kind(before: Layout, asked: Layout) -> None:
     for what in ("shape", "by", "kind", "ordered"):
-        found, wanted = getattr(before, what), getattr(asked, what)
-        if found != wanted:
+        present, wanted = getattr(before, what), getattr(asked, what)
+        if present != wanted:
             argument = "layout" if what == "shape" else what
             raise ConfigError(
-                argument, wanted, f"{found!r}, as {before.name!r} was made; it cannot be changed"
+                argument, wanted, f"{present!r}, as {before.name!r} was made; it cannot be changed"
             )
     if before.shape == "slots" and len(before.order) != len(asked.order):
         raise ConfigError(
@@ -128,17 +128,17 @@ def _same_kind(before: Layout, asked: Layout) -> None:
 
 
 def notes(after: Layout) -> tuple[str, ...]:
-    """What to know of restarts."""
+    """Advice about restarts."""
     if after.version is not None and after.version >= KEEPS_ITS_RING:
         return ()
-    found = [
+    advice = [
         "a full stop of this broker shuffles the ring, "
         "unless its rabbitmq.conf says default_worker_pool_size = 1"
     ]
     again = after.restarted()
     lost = 0.0 if again == after else after.moved(again)
     if lost:
-        found.append(
+        advice.append(
             f"even then the next restart moves {lost:.1%} of all keys: this ring is not in sorted order"
         )
-    return tuple(found)
+    return tuple(advice)

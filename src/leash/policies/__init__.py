@@ -1,4 +1,4 @@
-"""The policies: pure objects that decide, and leave the doing to whoever drives them.
+"""The policies: pure objects that decide, and leave the doing to their driver.
 
 fair/       who is next
 window/     how much credit
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        # Only those who route keys pay for importing numpy.
+        # Only users of the ring pay for importing numpy.
         if name in ("HashRing", "phash2"):
             from leash.policies import ring
 

@@ -1,4 +1,4 @@
-"""Is this lane's delay standing: CoDel (RFC 8289), in messages instead of packets and in whole nanoseconds.
+"""CoDel (RFC 8289): whether a lane's delay is standing, in messages instead of packets and whole nanoseconds.
 
 A queue that empties now and then is doing its job, however long it gets. Only a delay that stays above the
 target for a whole interval is excess, and is shed a little faster each time: interval / sqrt(count) apart.
@@ -12,7 +12,7 @@ from leash.errors import ConfigError
 from leash.policies.exact import whole
 
 _MEMORY = 16
-"""Intervals for which the pace of the last shedding is remembered (RFC 8289, section 5.5)."""
+"""Intervals for which the last pace of shedding is remembered (RFC 8289, section 5.5)."""
 
 
 class CoDel:
@@ -42,7 +42,7 @@ class CoDel:
             raise ConfigError("target", target, f"at most the interval, {interval} ns")
         self.dropping = False
         self.count = 0
-        """Sheds since the delay began to stand; sets the pace."""
+        """Sheds since the delay became standing; sets the pace."""
         self.sheds = 0
         """Verdicts so far."""
         self._first_above: int | None = None
@@ -100,5 +100,5 @@ class CoDel:
 
 
 def target_in_force(target: int, round_time: int, designed_wait: int) -> int:
-    """The set target, but above what a message waits by design: for its lane's turn, and as spare work."""
+    """The configured target plus the wait by design: for the lane's turn, and as work held ready."""
     return max(target, -(-3 * (round_time + designed_wait) // 2))

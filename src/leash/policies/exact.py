@@ -1,4 +1,4 @@
-"""Numbers as they were meant: a whole number stays whole, a decimal becomes the fraction that it reads as."""
+"""Exact numbers: a whole number stays whole, a decimal becomes the fraction that it is written as."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def whole(argument: str, value: int, least: int, most: int | None = None) -> int
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or number < least or (most is not None and number > most):
-        bounds = f"from {least} on" if most is None else f"from {least} to {most}"
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise ConfigError(argument, value, f"a whole number {bounds}")
     return number
 
 
 def fraction(argument: str, value: Number, allowed: str) -> Fraction:
-    """The exact value: a float is taken as it prints, so 0.1 is 1/10 and not the binary number next to it."""
+    """The exact value: a float counts as it prints, so 0.1 is 1/10 and not the nearest binary number."""
     if isinstance(value, bool) or not isinstance(value, _NUMBERS):
         raise ConfigError(argument, value, allowed)
     try:
@@ -36,8 +36,8 @@ def fraction(argument: str, value: Number, allowed: str) -> Fraction:
 
 
 def per_second(argument: str, value: Number) -> Fraction:
-    """A rate; beyond one a nanosecond the clock could not tell two admissions apart."""
-    allowed = "a number a second above 0 and up to 1000000000, such as 50, 0.5 or '1/3'"
+    """A rate; above one per nanosecond the clock could not tell two admissions apart."""
+    allowed = "a number per second, above 0 and up to 1000000000, such as 50, 0.5 or '1/3'"
     rate = fraction(argument, value, allowed)
     if not 0 < rate <= 1_000_000_000:
         raise ConfigError(argument, value, allowed)

@@ -1,8 +1,8 @@
 """What a verdict of CoDel does: shrink the window first, return messages second, drop them last.
 
 A nack is not a drop: it frees a credit, and the broker fills it at once, often with the same message. So a
-return needs somebody else to take the message, happens once to each, and is paid for by acks; a drop needs
-a deadline that the user set.
+return needs another consumer to take the message, happens only once per message, and is paid for by acks; a
+drop needs a deadline that the user set.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ ACKS_PER_RETURN = 20
 """Returns stay within 5 % of acks."""
 
 _SAVED = 50 * ACKS_PER_RETURN
-"""Acks saved up at most: after a quiet day, 50 returns in a row and not a flood."""
+"""The most acks that are saved up: after a quiet day, 50 returns in a row and not a flood."""
 
 
 class Action(NamedTuple):
-    """`return` and `drop` are about the message that was asked for; both signal the window, too."""
+    """`return` and `drop` concern the message that was judged; both signal the window, too."""
 
     kind: Kind
     reason: str
@@ -32,8 +32,8 @@ class Action(NamedTuple):
 class Shedder:
     """One lane's ladder; `mode` is the last rung that may be used.
 
-    `sole` is set for single-active and exclusive consumers: a message that they return comes back to them.
-    `deadline` is the age in ns from which on the user would rather lose a message than handle it.
+    `sole` is set for single active and exclusive consumers: a message that they return comes back to them.
+    `deadline` is the age in ns above which the user would rather lose a message than handle it.
     """
 
     __slots__ = ("_acks", "deadline", "delivery_limit", "done", "mode", "sole")
@@ -55,7 +55,7 @@ class Shedder:
         self.delivery_limit = None if delivery_limit is None else whole("delivery_limit", delivery_limit, 0)
         self.deadline = None if deadline is None else whole("deadline", deadline, 1)
         self.done: dict[Kind, int] = {"none": 0, "signal": 0, "return": 0, "drop": 0}
-        """Verdicts by what became of them."""
+        """Verdicts by their consequence."""
         self._acks = 0
 
     def acked(self, count: int = 1) -> None:
@@ -74,7 +74,7 @@ class Shedder:
     ) -> Action:
         """What to do about one message: the head that was judged, or one beyond the window after a signal.
 
-        `consumers` counts all of the queue's consumers with this one; `deliveries` is the message's
+        `consumers` counts all of the queue's consumers, including this one; `deliveries` is the message's
         delivery count so far.
         """
         if not verdict:
@@ -103,7 +103,7 @@ class Shedder:
         if consumers < 2:
             return "nobody else consumes this queue"
         if redelivered:
-            # The flag outlives us and reaches every consumer, so it is the only proof of "once" that holds.
+            # The flag outlives us and reaches every consumer, so only it can prove "once".
             return "it was delivered before, and each message is returned once"
         if self.delivery_limit is not None and deliveries + 1 >= self.delivery_limit:
             return f"it nears the delivery limit of {self.delivery_limit}"

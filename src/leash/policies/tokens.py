@@ -1,8 +1,8 @@
-"""May it go now; if not, when: a token bucket in whole numbers.
+"""A token bucket in whole numbers: whether a message may go now and, if not, when.
 
-A rate of p/q tokens a second earns p units a nanosecond, where one token is q * 10^9 units. Nothing is ever
-rounded but the answer of `wait`, up to a whole nanosecond; the cap leaves p - 1 units of room above the
-burst, so that what this rounding overshoots is kept and a million waits end where one exact division would.
+A rate of p/q tokens per second earns p units per nanosecond, where one token is q * 10^9 units. Only the
+result of `wait` is rounded, up to a whole nanosecond; the cap leaves p - 1 units of room above the burst, so
+that the overshoot of this rounding is kept and a million waits end where one exact division would.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class TokenBucket:
             self._last = now
 
     def take(self, now: int, cost: int = 1) -> bool:
-        """Take `cost` tokens if they are there."""
+        """Take `cost` tokens if there are that many."""
         if not self.ready(now, cost):
             return False
         self._spend(now, cost)
         return True
 
     def ready(self, now: int, cost: int = 1) -> bool:
-        """Would `take` succeed?"""
+        """True if `take` would succeed."""
         if cost.__class__ is not int or cost < 0:
             cost = whole("cost", cost, 0)
         self._sync(now)
@@ -68,11 +68,11 @@ class TokenBucket:
 
     def _spend(self, now: int, cost: int) -> None:
         self._level -= int(cost) * self._unit  # a numpy integer would overflow
-        if self._last is None:  # the first take starts the clock, and no question before it
+        if self._last is None:  # the first take starts the clock
             self._last = now
 
     def wait(self, now: int, cost: int = 1) -> int:
-        """Nanoseconds until `take` would succeed; 0 when it would now."""
+        """Nanoseconds until `take` would succeed; 0 if it would now."""
         if cost.__class__ is not int or cost < 0:
             cost = whole("cost", cost, 0)
         self._sync(now)
@@ -81,7 +81,7 @@ class TokenBucket:
         return -(-missing // self._p) if missing > 0 else 0
 
     def refund(self, now: int, tokens: int) -> None:
-        """Give back what was taken and not used; never above the cap."""
+        """Return tokens that were taken and not used; never above the cap."""
         tokens = whole("tokens", tokens, 0)
         self._sync(now)
         self._level = min(self._cap, self._level + tokens * self._unit)
@@ -92,15 +92,15 @@ class TokenBucket:
         return min(self._burst, max(0, self._level // self._unit))
 
     def level(self, now: int) -> float:
-        """Tokens for a gauge; below 0 is debt."""
+        """The number of tokens, for a gauge; below 0 is debt."""
         self._sync(now)
         return self._level / self._unit
 
     def set_rate(self, now: int, rate: Number, burst: int | None = None) -> None:
-        """Go on at another rate from now; what was earned stays earned, up to the new burst.
+        """Change the rate; tokens already earned stay, up to the new burst.
 
-        A higher burst fills in time. Between rates with different denominators the level is rounded down, by
-        less than a billionth of a token.
+        A higher burst fills over time. Between rates with different denominators the level is rounded down,
+        by less than a billionth of a token.
         """
         fresh = per_second("rate", rate)
         size = self._burst if burst is None else whole("burst", burst, 1)
@@ -118,21 +118,20 @@ class TokenBucket:
         return {"level": self._level, "unit": self._unit, "last": self._last}
 
     def restore(self, now: int, state: Mapping[str, int | None]) -> None:
-        """Take on a saved level at this bucket's own rate and burst.
+        """Adopt a saved level, with this bucket's own rate and burst.
 
-        Time that went by since is earned. Where the clock started anew and is behind the saved time,
-        earning starts now.
+        The time since then earns tokens. If the clock is behind the saved time, earning starts now.
         """
         level, unit, last = state.get("level"), state.get("unit"), state.get("last")
         if isinstance(level, int) and isinstance(unit, int) and isinstance(last, int | None) and unit > 0:
             self._carry(level, unit)
         else:
-            raise ConfigError("state", state, "what TokenBucket.state() gave")
+            raise ConfigError("state", state, "what TokenBucket.state() returned")
         self._last = None if last is None else min(last, now)
 
 
 def take_all(now: int, buckets: Sequence[TokenBucket | None], cost: int = 1) -> bool:
-    """Take from every bucket, or from none: a lane's and the total, say. None stands for no limit."""
+    """Take from every bucket, or from none, such as a lane's and the total's. None stands for no limit."""
     for bucket in buckets:
         if bucket is not None and not bucket.ready(now, cost):
             return False

@@ -1,4 +1,4 @@
-"""A batch read that only looks: messages are taken, shown, and put back to their place."""
+"""A batch read that only looks: messages are taken, shown, and returned to their places."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from leash.spark.task.taking import QueueTaker
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_QUIET = 0.25  # seconds without a message until the queue counts as seen
+_QUIET = 0.25  # seconds without a message before the queue counts as read
 _OTHERS_LEAVE = 3.0  # seconds
 _LOOK = 0.05  # seconds between two looks at the consumers
 
@@ -60,7 +60,7 @@ def _look(settings: BrowseSettings, columns: pa.Schema) -> Iterator[pa.RecordBat
         raise ConfigError(
             "queue",
             settings.queue,
-            "has a delivery limit of 0: the broker would drop what is looked at and put back",
+            "has a delivery limit of 0: the broker would drop messages that are looked at and returned",
         )
     if found is not None and found.single_active:
         _wait_for_others(link, settings.queue)
@@ -74,13 +74,13 @@ def _look(settings: BrowseSettings, columns: pa.Schema) -> Iterator[pa.RecordBat
         if taker.ended == "gone":
             raise QueueMissing(f"queue {settings.queue!r} does not exist")
         if taker.ended == "deadline" and not shown:
-            raise QueueHeld(f"queue {settings.queue!r} has messages, but another consumer keeps them from us")
+            raise QueueHeld(f"queue {settings.queue!r} has messages, but another consumer holds them")
     finally:
         taker.give_back()
 
 
 def _wait_for_others(link: Connection, queue: str) -> None:
-    """A moment: those of an earlier look may be about to go."""
+    """Wait a moment: consumers of an earlier look may be about to leave."""
     deadline = time.monotonic() + _OTHERS_LEAVE
     while True:
         with link.channel() as channel:
@@ -88,7 +88,7 @@ def _wait_for_others(link: Connection, queue: str) -> None:
                 return
         if time.monotonic() > deadline:
             raise QueueHeld(
-                f"queue {queue!r} has a single active consumer, and somebody else is it: nothing can be seen "
-                "while they consume"
+                f"queue {queue!r} has a single active consumer, which is another client: nothing can be seen "
+                "while it consumes"
             )
         time.sleep(_LOOK)

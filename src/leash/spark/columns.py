@@ -1,6 +1,6 @@
 """The columns that the source gives and the sink takes.
 
-Spark imports this in every session: nothing heavy here.
+Spark imports this in every session, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def source_schema(include_headers: bool) -> StructType:
 
 
 def check_schema(asked: StructType, include_headers: bool) -> None:
-    """A schema that the user gave may leave columns out, but neither invent nor change any."""
+    """A user's schema may omit columns, but neither add nor change any."""
     known = source_schema(include_headers)
     for field in asked.fields:
         if field.name not in known.names:

@@ -1,4 +1,4 @@
-"""Connections to the broker. One per process and purpose: Spark reuses its Python workers, and forks them."""
+"""Connections to the broker, one per process and purpose: Spark forks its Python workers and reuses them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from leash.backoff import Backoff
 from leash.errors import AmqpError, AuthenticationError, ConnectError, ConnectionLost, VirtualHostError
 from leash.spark.settings import Broker
 
-_PATIENCE = 60.0  # seconds: a broker that restarts is back by then
+_PATIENCE = 60.0  # seconds: enough for a broker's restart
 _BACKOFF = (0.1, 5.0)
 
 _open: dict[tuple[int, str, str], Connection] = {}
 T = TypeVar("T")
 
 
-def uri_of(broker: Broker) -> Uri:
-    """The URL with what the other options say instead."""
-    uri = parse(broker.url)
+def uri_of(broker: Broker, uri: Uri | None = None) -> Uri:
+    """The URL, parsed as AMQP unless `uri` is given, with the other options' values in place of its parts."""
+    uri = uri or parse(broker.url)
     told: dict[str, Any] = {
         "username": broker.username,
         "password": broker.password,
@@ -36,7 +36,7 @@ def uri_of(broker: Broker) -> Uri:
 
 
 def connection(broker: Broker, purpose: str) -> Connection:
-    """This process's connection for that purpose, opened again if it was lost."""
+    """This process's connection for a purpose, opened again if it was lost."""
     uri = uri_of(broker)
     key = (os.getpid(), purpose, uri.reveal())
     link = _open.get(key)
@@ -47,7 +47,7 @@ def connection(broker: Broker, purpose: str) -> Connection:
 
 
 def patiently(do: Callable[[], T], *also: type[AmqpError], patience: float = _PATIENCE) -> T:
-    """Try again while the broker is away, or on an error that is worth waiting for; not when it said no."""
+    """Try again while the broker is unavailable, and on the errors in `also`; other errors are raised."""
     passing: tuple[type[AmqpError], ...] = (ConnectError, ConnectionLost, *also)
     backoff, deadline = Backoff(*_BACKOFF), time.monotonic() + patience
     while True:

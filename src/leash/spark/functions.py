@@ -1,6 +1,6 @@
 """Routing as Spark column functions: the bucket or the queue of every key, a column at a time.
 
-They compute what the broker's hash exchange would, on Arrow buffers, without a message being sent.
+They compute what the broker's hash exchange would, on Arrow buffers, without sending a message.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def bucket(col: Column | str, n: int) -> Column:
-    """The bucket among n of every routing key of a string or binary column."""
+    """The bucket, out of n, of every routing key in a string or binary column."""
     from leash.policies.ring import buckets
 
-    buckets([], n)  # a bad n is said now, not by an executor
+    buckets([], n)  # report a bad n now, not on an executor
 
     def compute(keys: pa.Array) -> pa.Array:
         return pa.array(buckets(keys, n))
@@ -32,10 +32,10 @@ def bucket(col: Column | str, n: int) -> Column:
 
 
 def route(col: Column | str, ring: HashRing | Layout) -> Column:
-    """The queue of every key of a column, by a ring or by the layout that `leash.partitions.read` gives.
+    """The queue of every key in a column, by a ring or by a layout from `leash.partitions.read`.
 
-    Keys by routing key, message id or correlation id are strings or binaries; by header, what the header
-    holds; by timestamp, timestamps or whole seconds. Null is a missing header or property.
+    Keys by routing key, message id or correlation id are strings or binaries; by header, the header's
+    values; by timestamp, timestamps or whole seconds. Null is a missing header or property.
     """
     from pyspark.sql.functions import array, get, lit
 
@@ -50,7 +50,7 @@ def route(col: Column | str, ring: HashRing | Layout) -> Column:
             keys = keys.cast(pa.timestamp("s", keys.type.tz), safe=False).cast(pa.int64())
         return pa.array(places.take(hashing.indices(keys)))
 
-    # Numbers come back from Python, and Spark itself makes names of them: strings would take twice as long.
+    # Python returns numbers, and Spark maps them to names: returning strings would take twice as long.
     kind = "smallint" if places.dtype == np.int16 else "int"
     return get(array(*map(lit, names)), _column(compute, kind, col))
 
@@ -58,7 +58,7 @@ def route(col: Column | str, ring: HashRing | Layout) -> Column:
 def _column(compute: Any, kind: str, col: Column | str) -> Column:
     from pyspark.sql import functions
 
-    # PySpark's own types leave this function out.
+    # PySpark's type stubs lack this function.
     result: Column = functions.arrow_udf(compute, kind)(col)  # type: ignore[attr-defined]
     return result
 
@@ -72,4 +72,4 @@ def _taken_apart(ring: Any) -> tuple[HashRing, list[str]]:
         return ring, list(ring.queues)
     if isinstance(ring, Layout):
         return ring.ring, ring.places
-    raise ConfigError("ring", ring, "a HashRing, or a layout that leash.partitions.read gives")
+    raise ConfigError("ring", ring, "a HashRing, or a layout from leash.partitions.read")

@@ -1,4 +1,4 @@
-"""A streaming query's progress for Prometheus: what the source reports of each batch, per queue."""
+"""A streaming query's Prometheus metrics: what the source reports about each batch, per queue."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _COUNTED = {
     "rows": "Messages that reached Spark",
     "granted": "Messages that batches were allowed to take",
     "bytes": "Bytes of message bodies that reached Spark",
-    "redelivered": "Messages that the broker had handed out before",
+    "redelivered": "Messages that the broker had delivered before",
     "dropped": "Copies that deduplication removed",
 }
 
 
 class PrometheusListener(StreamingQueryListener):
-    """`spark.streams.addListener(PrometheusListener(port=9000))`; without a port, only registers its
-    metrics."""
+    """`spark.streams.addListener(PrometheusListener(port=9000))` serves the metrics; without a port, they
+    are only registered."""
 
     def __init__(self, port: int | None = None, registry: CollectorRegistry = REGISTRY) -> None:
         self._counters = {
@@ -73,7 +73,7 @@ class PrometheusListener(StreamingQueryListener):
             self._ready.labels(query, queue).set(depth)
         for queue, level in told.get("tokens", {}).items():
             self._tokens.labels(query, queue).set(level)
-        # While idle, Spark reports the last batch again and again.
+        # While idle, Spark reports the last batch repeatedly.
         if self._counted.get(key) == told["batch"]:
             return
         self._counted[key] = told["batch"]
@@ -84,7 +84,7 @@ class PrometheusListener(StreamingQueryListener):
 
 
 def report_of(text: str | None) -> dict[str, Any] | None:
-    """What our source reports; None for any other source."""
+    """Our source's report; None for any other source."""
     try:
         told = json.loads(text or "")
     except ValueError:

@@ -1,5 +1,5 @@
-"""An end offset holds the whole plan of its batch: what to read is a pure function of it, whatever the
-options say now."""
+"""An end offset holds the whole plan of its batch: what to read depends on it alone, even if the options
+have changed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A finished batch whose rows may still come back as copies."""
+    """A finished batch whose rows may still be redelivered as copies."""
 
     folder: str
-    """Or the path of one seal, in another run's folder."""
+    """The batch's folder, or the path of one seal in another run's folder."""
     at: int
     rows: int
     kept: bool = False
-    """Not to be retired by time on an unbroken connection: its acknowledgements are in doubt."""
+    """True if its acknowledgements are in doubt: then an unbroken connection does not retire it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Plan:
     exclusive: tuple[str, ...] = ()
     """Queues whose order an exclusive consumer guards; the others have a single active one."""
     limbo: tuple[str, ...] = ()
-    """Ordered queues that count deliveries: what came back too often waits in their limbo."""
+    """Ordered queues that count deliveries: messages redelivered too often wait in their limbo."""
     returned: tuple[tuple[str, int], ...] = ()
-    """How many messages of a queue with a limbo may have come back, where that is known."""
+    """How many messages of a queue with a limbo may have been returned, if known."""
     seen: tuple[Seen, ...] | None = None
     state: dict[str, Any] = field(default_factory=dict)
 
@@ -105,10 +105,10 @@ class Split:
     exclusive: bool = False
     limbo: bool = False
     window: int | None = None
-    """For all attempts: it holds all that may have come back. None if nobody knows how many those are."""
+    """Large enough for all messages that may have been returned. None if their number is unknown."""
     adopted: str = ""
     seen: tuple[str, ...] | None = None
-    """Folders whose rows are known; None without deduplication."""
+    """Folders whose rows are remembered; None without deduplication."""
 
     @property
     def seal_path(self) -> str:
@@ -151,7 +151,7 @@ def splits_of(plan: Plan) -> list[Split]:
 def splits_between(start: Plan, end: Plan) -> list[Split]:
     """The splits of `end`, if it directly follows `start`.
 
-    The run is the end's: a restarted first batch mints a new start.
+    The run is taken from `end`: a restarted first batch makes a new start.
     """
     if start == end:
         return []

@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 SINKS = ("parquet", "delta", "console", "rabbitmq")
 _SECTIONS = ("source", "transform", "sink", "spark")
-_MASTER = "local[*,4]"  # plain local[*] would give up at a task's first failure
+_MASTER = "local[*,4]"  # plain local[*] fails the query at a task's first failure
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Options hold passwords: they do not print."""
+    """A pipeline. Its options hold passwords, so they are not printed."""
 
     source: dict[str, str] = field(repr=False)
     sql: str | None
@@ -59,7 +59,7 @@ class Pipeline:
 
 
 def load(path: Path) -> Pipeline:
-    """Read and check; an error names the file and the line."""
+    """Read and check a file; an error names the file and the line."""
     text = path.read_text()
     try:
         table = tomllib.loads(text)
@@ -80,7 +80,7 @@ def load(path: Path) -> Pipeline:
     if kind in ("parquet", "delta") and folder is None:
         checked.refuse("sink", "path", f"is needed for {kind}")
     if kind != "console" and "checkpointLocation" not in sink:
-        checked.refuse("sink", "checkpointLocation", "is needed: without it a restart begins anew")
+        checked.refuse("sink", "checkpointLocation", "is needed: without it a restart starts over")
     checked.options("source", lambda: source_settings(source))
     if kind == "rabbitmq":
         checked.options("sink", lambda: sink_settings(sink))
@@ -113,7 +113,7 @@ class _Checked:
         raise ConfigError(f"{self._path}:{self._line(section, key)}", name, why)
 
     def _line(self, section: str, key: str) -> int:
-        """Where the key stands, else its section, else the first line."""
+        """The line of the key, or of its section, or 1."""
         inside, found = "", 1
         for number, line in enumerate(self._lines, 1):
             if header := re.match(r"\s*\[\s*([^\]]+?)\s*\]", line):
@@ -143,8 +143,8 @@ def _text(value: object) -> str:
 
 
 def start(pipeline: Pipeline) -> StreamingQuery:
-    """Start the query, in a Spark session of its own unless one is there."""
-    # Workers need the interpreter that has leash in it.
+    """Start the query, in a new Spark session unless one exists."""
+    # Workers need the interpreter in which leash is installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
@@ -169,7 +169,7 @@ def _transform(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:
 
 
 def run(path: Path, every: float = 0.5) -> None:
-    """Run until the query ends, with a live table of its progress; an interrupt stops it in good order."""
+    """Run until the query ends, with a live table of its progress; an interrupt stops it cleanly."""
     from rich.live import Live
 
     query = start(load(path))
@@ -195,7 +195,7 @@ def progress_table(progress: Any) -> Table:
     if told is None:
         return table
     rate = progress["processedRowsPerSecond"]
-    table.title = f"batch {told['batch']}, {progress['numInputRows']} rows, {rate:.0f} a second"
+    table.title = f"batch {told['batch']}, {progress['numInputRows']} rows, {rate:.0f} per second"
     for queue, entry in told["queues"].items():
         numbers = [told["ready"].get(queue, 0), entry["granted"], entry["rows"], f"{entry['share']:.1%}"]
         table.add_row(queue, *map(str, [*numbers, entry["redelivered"], entry["dropped"]]))

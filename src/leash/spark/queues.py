@@ -1,4 +1,4 @@
-"""The `queue` and `queues` options: which queues, and what each may take of a batch."""
+"""The options `queue` and `queues`, `stream` and `streams`: which ones, and each one's share of a batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FORMS = 'names with quanta like "gold:10,free:1", or JSON like {"gold": {"quant
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """One lane: `rate` messages a second with bursts of `burst`, lower `tier` first."""
+    """One queue or stream: `rate` messages per second with bursts of `burst`, lower `tier` first."""
 
     name: str
     quantum: int = 1
@@ -27,26 +27,32 @@ class QueueSpec:
     budget: Terms | None = None
 
 
-def parse_queues(queue: str | None, queues: str | None) -> tuple[QueueSpec, ...]:
-    """Exactly one of the two options; names unique; at least one queue."""
-    if (queue is None) == (queues is None):
-        raise ConfigError("queue", queue, "set exactly one of queue (one name) and queues (several)")
-    if queue is not None:
-        if not queue:
-            raise ConfigError("queue", queue, "the name of a queue")
-        return (QueueSpec(queue),)
-    assert queues is not None
-    specs = _from_json(queues) if queues.lstrip().startswith(("{", "[")) else _from_list(queues)
+def parse_queues(one: str | None, several: str | None, noun: str = "queue") -> tuple[QueueSpec, ...]:
+    """What exactly one of two options names, `noun` or its plural; names are unique."""
+    if (one is None) == (several is None):
+        raise ConfigError(noun, one, f"set exactly one of {noun} (one name) and {noun}s (several)")
+    if one is not None:
+        if not one:
+            raise ConfigError(noun, one, f"the name of a {noun}")
+        return (QueueSpec(one),)
+    assert several is not None
+    parse = _from_json if several.lstrip().startswith(("{", "[")) else _from_list
+    specs = parse(several, f"{noun}s")
     names = [spec.name for spec in specs]
     if not names or len(set(names)) != len(names) or not all(names):
-        raise ConfigError("queues", queues, "each queue named once: " + _FORMS)
+        raise ConfigError(f"{noun}s", several, f"each {noun} named once: " + _FORMS)
+    for spec in specs:
+        if noun == "stream" and spec.budget is not None:
+            raise ConfigError(
+                f"streams[{spec.name}].budget", spec.budget.name, "budgets are for queues; set a rate instead"
+            )
     return specs
 
 
-def _from_list(text: str) -> tuple[QueueSpec, ...]:
+def _from_list(text: str, option: str) -> tuple[QueueSpec, ...]:
     specs = []
     for item in text.split(","):
-        # The last colon: a queue's name may contain others.
+        # Split at the last colon: a name may contain colons.
         name, colon, quantum = item.strip().rpartition(":")
         if not colon:
             name, quantum = quantum, "1"
@@ -54,46 +60,43 @@ def _from_list(text: str) -> tuple[QueueSpec, ...]:
             specs.append(QueueSpec(name, option_values.count(quantum)))
         except ValueError:
             raise ConfigError(
-                "queues", item.strip(), "a quantum is a whole number from 1 on: " + _FORMS
+                option, item.strip(), "a quantum is a whole number of at least 1: " + _FORMS
             ) from None
     return tuple(specs)
 
 
-def _from_json(text: str) -> tuple[QueueSpec, ...]:
+def _from_json(text: str, option: str) -> tuple[QueueSpec, ...]:
     try:
         table = json.loads(text)
     except ValueError:
-        raise ConfigError("queues", text, _FORMS) from None
+        raise ConfigError(option, text, _FORMS) from None
     if isinstance(table, list):
         table = {name: {} for name in table if isinstance(name, str)} if table else {}
     if not isinstance(table, dict):
-        raise ConfigError("queues", text, _FORMS)
-    return tuple(_spec(name, settings) for name, settings in table.items())
+        raise ConfigError(option, text, _FORMS)
+    return tuple(_spec(name, settings, f"{option}[{name}]") for name, settings in table.items())
 
 
-def _spec(name: str, settings: object) -> QueueSpec:
-    where = f"queues[{name}]"
+def _spec(name: str, settings: object, where: str) -> QueueSpec:
     if isinstance(settings, int) and not isinstance(settings, bool):
         settings = {"quantum": settings}
     if not isinstance(settings, dict):
         raise ConfigError(where, settings, f"an object with any of {', '.join(_KEYS)}")
     for key in settings:
         if key not in _KEYS:
-            raise ConfigError(
-                f"{where}.{key}", settings[key], f"only {', '.join(_KEYS)} can be set for a queue"
-            )
+            raise ConfigError(f"{where}.{key}", settings[key], f"only {', '.join(_KEYS)} can be set for each")
     quantum, tier, burst = settings.get("quantum", 1), settings.get("tier", 0), settings.get("burst")
     if not _whole(quantum, 1):
-        raise ConfigError(f"{where}.quantum", quantum, "a whole number from 1 on")
+        raise ConfigError(f"{where}.quantum", quantum, "a whole number of at least 1")
     if not _whole(tier, 0):
-        raise ConfigError(f"{where}.tier", tier, "a whole number from 0 on; 0 is served first")
+        raise ConfigError(f"{where}.tier", tier, "a whole number of at least 0; 0 is served first")
     rate = settings.get("rate")
     try:
         exact = None if rate is None else option_values.rate(str(rate))
     except ValueError:
-        raise ConfigError(f"{where}.rate", rate, "messages a second, above 0") from None
+        raise ConfigError(f"{where}.rate", rate, "messages per second, above 0") from None
     if burst is not None and (not _whole(burst, 1) or exact is None):
-        raise ConfigError(f"{where}.burst", burst, "a whole number from 1 on, together with a rate")
+        raise ConfigError(f"{where}.burst", burst, "a whole number of at least 1, together with a rate")
     budget = settings.get("budget")
     if budget is not None and not isinstance(budget, str | dict):
         raise ConfigError(f"{where}.budget", budget, FORMS)

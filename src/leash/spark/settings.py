@@ -1,4 +1,4 @@
-"""Options as typed values: what a source, a browse or a sink was told, checked as a whole."""
+"""Options as typed values, for a source, a browse or a sink, checked as a whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_ORDERED_SPLIT = 65_535  # one prefetch window: 16 bits
 
 @dataclass(frozen=True, kw_only=True)
 class Broker:
-    """Where and as whom. Never printed: it holds the password."""
+    """How to reach the broker. Never printed: it holds the password."""
 
     url: str
     username: str | None
@@ -33,13 +33,13 @@ class Broker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceSettings:
-    """Durations in nanoseconds, sizes in bytes."""
+class Limits:
+    """How much goes into a batch and into a task. Durations are in nanoseconds, sizes in bytes."""
 
-    broker: Broker
     queues: tuple[QueueSpec, ...]
-    """Those of `partitions` are looked up by the driver, and change when they are resized."""
-    partitions: str | None
+    """Or streams. Empty with `partitions` or a super stream: then the driver looks them up, and a resize
+    changes them.
+    """
     max_records_per_trigger: int | None
     max_bytes_per_trigger: int | None
     min_records_per_trigger: int | None
@@ -48,8 +48,18 @@ class SourceSettings:
     min_partitions: int | None
     max_rate_per_second: Fraction | None
     burst: int | None
-    budget: Terms | None
     target_delay: int | None
+    ordered: bool
+    budget: Terms | None = None
+    """None with streams."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings(Limits):
+    """A source of queues."""
+
+    broker: Broker
+    partitions: str | None
     staging_location: str
     deduplication: str
     deduplication_window: int
@@ -57,7 +67,6 @@ class SourceSettings:
     fail_on_data_loss: bool
     orphaned_staging: str
     poll_timeout: int
-    ordered: bool
     include_headers: bool
 
     @property
@@ -82,7 +91,7 @@ class BrowseSettings:
 class SinkSettings:
     broker: Broker
     exchange: str | None
-    """That of `partitions`, where those are named."""
+    """The exchange; with `partitions`, theirs."""
     partitions: str | None
     routing_key: str | None
     mandatory: bool
@@ -105,14 +114,19 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
             "is required: a folder that driver and executors share, apart from the checkpoint",
         )
     values["staging_location"] = files.absolute(values["staging_location"])
+    check_limits(values)
+    settings = SourceSettings(broker=broker_of(values), **values)
+    assert settings.budgets is not None  # reports contradictory budgets now
+    return settings
+
+
+def check_limits(values: dict[str, Any]) -> None:
+    """Whether the limits fit together."""
     if values["burst"] is not None and values["max_rate_per_second"] is None:
         raise ConfigError("burst", values["burst"], "needs maxRatePerSecond")
     least, most = values["min_records_per_trigger"], values["max_records_per_trigger"]
     if least is not None and most is not None and least > most:
         raise ConfigError("minRecordsPerTrigger", least, f"must not exceed maxRecordsPerTrigger, {most}")
-    settings = SourceSettings(broker=_broker(values), **values)
-    assert settings.budgets is not None  # what is wrong with them is said now
-    return settings
 
 
 def browse_settings(given: Mapping[str, str]) -> BrowseSettings:
@@ -121,14 +135,15 @@ def browse_settings(given: Mapping[str, str]) -> BrowseSettings:
         raise ConfigError(
             "mode",
             None,
-            "a batch read would have to empty the queue with no way to retry; use readStream with "
-            "trigger(availableNow=True) to take what is there, or mode=browse to look without taking",
+            "a batch read would empty the queue with no way to retry; use readStream with "
+            "trigger(availableNow=True) to take what is ready, or mode=browse to look without taking; a "
+            "stream can be read as a batch, by the option stream",
         )
     values = options.parse(options.BROWSE, given)
     values.pop("mode")
     if values["queue"] is None:
         raise ConfigError("queue", None, "is required: the name of a queue")
-    return BrowseSettings(broker=_broker(values), **values)
+    return BrowseSettings(broker=broker_of(values), **values)
 
 
 def sink_settings(given: Mapping[str, str]) -> SinkSettings:
@@ -138,8 +153,9 @@ def sink_settings(given: Mapping[str, str]) -> SinkSettings:
         if values["exchange"] is not None:
             raise ConfigError("partitions", partitions, "set partitions or exchange: it names the exchange")
         values["exchange"] = partitions
-    return SinkSettings(broker=_broker(values), **values)
+    return SinkSettings(broker=broker_of(values), **values)
 
 
-def _broker(values: dict[str, Any]) -> Broker:
+def broker_of(values: dict[str, Any]) -> Broker:
+    """Taken out of the values of a role."""
     return Broker(**{field.name: values.pop(field.name) for field in fields(Broker)})

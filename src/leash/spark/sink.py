@@ -1,4 +1,4 @@
-"""Rows to messages. A task is done when the broker has confirmed every one of its rows."""
+"""Publishes rows. A task is done when the broker has confirmed every one of its rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from leash.errors import ConfigError
-from leash.spark.messages import RowEncoder, check_schema
 from leash.spark.settings import SinkSettings
+from leash.spark.sink_rows import RowEncoder, check_schema
 from leash.units import SECOND
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ def publish(settings: SinkSettings, batches: Iterator[pa.RecordBatch], prefix: s
         rows = publisher.publish(message for batch in batches for message in encoder.messages(batch))
         publisher.close()
     except BaseException:
-        # A blocked broker does not even read a farewell.
+        # A blocked broker does not read a close either.
         link.abort()
         raise
     return Published(rows)
 
 
 def _by(settings: SinkSettings) -> str | None:
-    """What the partitions are made by. Over another connection: an alarm blocks those that publish."""
+    """What the partitions are keyed by. Asked on another connection: an alarm blocks those that publish."""
     from leash.partitions import layout_store
     from leash.spark import connections
 
@@ -96,5 +96,5 @@ def _refuse_overwrite(overwrite: bool) -> None:
         raise ConfigError(
             "mode",
             "overwrite",
-            "a queue can only be appended to; use mode append (outputMode append or update)",
+            "messages can only be appended; use mode append (outputMode append or update)",
         )

@@ -1,8 +1,9 @@
 """The part of RabbitMQ that a consumer touches, in memory: queues, credit, requeueing, expiry, dead letters.
 
-It follows the broker where a handler could tell the difference: a message that is given back goes to its old
-place and is flagged redelivered; one that is rejected or expires goes to its queue's dead-letter key; what a
-channel held when it closed is given back. It has the default exchange only, one kind of queue, and no limits.
+It behaves like the broker wherever a handler could tell the difference: a returned message goes to its old
+place and is flagged redelivered; one that is rejected or expires goes to its queue's dead-letter key; closing
+a channel returns the messages that it held. It has only the default exchange, one kind of queue, and no
+limits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from leash.amqp.wire import Deliveries
 from leash.errors import ConfigError, NotFound, PreconditionFailed
 
 _ROUNDING = 10  # ns: an event loop's timers are floats
-_CLASSIC = ("x-queue-type", "classic")  # what a queue is unless it says otherwise
+_CLASSIC = ("x-queue-type", "classic")  # a queue's default type
 
 
 def _type(value: object) -> str:
@@ -25,10 +26,10 @@ def _type(value: object) -> str:
 
 
 class Stored(NamedTuple):
-    """A message in a queue, as it lies there."""
+    """A message in a queue."""
 
     serial: int
-    """Its place."""
+    """Its position in the queue."""
     body: bytes
     exchange: str
     routing_key: str
@@ -72,30 +73,30 @@ class Holder:
 class MemoryQueue:
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
-    ready: list[Stored] = field(default_factory=list)  # a heap: places are in order
+    ready: list[Stored] = field(default_factory=list)  # a heap, ordered by position
     subscribers: list[Subscriber] = field(default_factory=list)
     unsettled: int = 0
 
 
 class MemoryBroker:
-    """`later(ns, action)` calls back in the time that everything runs in; `changed` is told of settling."""
+    """`later(ns, action)` calls back in virtual time; `changed` is called when a message is settled."""
 
     def __init__(self, now: Callable[[], int], later: Callable[[int, Callable[[], None]], object]) -> None:
         self.queues: dict[str, MemoryQueue] = {}
         self.changed: Callable[[], None] = lambda: None
         self._now = now
         self._later = later
-        self._due: dict[int, int] = {}  # a message's place -> when it expires
+        self._due: dict[int, int] = {}  # a message's position -> when it expires
         self._serial = 0
         self._pumping = False
 
     # --- queues ---
 
     def declare(self, name: str, arguments: Mapping[str, Any], again: bool = False) -> MemoryQueue:
-        """`again`: change the arguments of one that exists, as no broker would."""
+        """Declare a queue. `again`: change the arguments of an existing one, unlike a broker."""
         exchange = arguments.get("x-dead-letter-exchange")
         if exchange:
-            only = "'' and an x-dead-letter-routing-key: in memory there is the default exchange only"
+            only = "'' and an x-dead-letter-routing-key: in memory there is only the default exchange"
             raise ConfigError("x-dead-letter-exchange", exchange, only)
         wanted = {key: value for key, value in arguments.items() if (key, value) != _CLASSIC}
         found = self.queues.setdefault(name, MemoryQueue(name, wanted))
@@ -130,7 +131,7 @@ class MemoryBroker:
         self.pump()
 
     def _expire(self, queue: MemoryQueue) -> None:
-        """As on the broker, from the head on: timers that are due together come in any order."""
+        """Expire messages from the head on, like the broker: simultaneous timers fire in any order."""
         soon = self._now() + _ROUNDING
         while queue.ready and self._due.get(queue.ready[0].serial, soon + 1) <= soon:
             message = heappop(queue.ready)
@@ -164,7 +165,7 @@ class MemoryBroker:
             self.settle(channel, delivery, requeue=True)
 
     def get(self, channel: Holder, name: str) -> tuple[int, Stored, int] | None:
-        """One message, by hand: its tag, itself, how many are left."""
+        """Get one message: its tag, itself, and how many are left."""
         queue = self.queue(name)
         if not queue.ready:
             return None
@@ -172,7 +173,7 @@ class MemoryBroker:
         return self._hand_out(channel, queue, message, None), message, len(queue.ready)
 
     def settle(self, channel: Holder, tag: int, *, requeue: bool | None) -> None:
-        """`requeue` None: acked; else it goes back, or becomes a dead letter."""
+        """Settle a message. `requeue` None: ack; True: return to the queue; False: dead-letter."""
         if tag not in channel.unsettled:
             raise PreconditionFailed(406, f"PRECONDITION_FAILED - unknown delivery tag {tag}")
         queue, message, subscriber = channel.unsettled.pop(tag)
@@ -195,7 +196,7 @@ class MemoryBroker:
         return channel.last_tag
 
     def pump(self) -> None:
-        """Deliver what credit allows, a moment later: whoever settles or publishes is not called back."""
+        """Deliver what credit allows, a moment later, and not inside the call that settles or publishes."""
         if not self._pumping:
             self._pumping = True
             self._later(0, self._pump)
@@ -219,7 +220,7 @@ class MemoryBroker:
 
 
 def _with_credit(queue: MemoryQueue) -> Subscriber | None:
-    """The next in turn that may have one more."""
+    """The next subscriber in turn that has credit."""
     for index, subscriber in enumerate(queue.subscribers):
         if not subscriber.credit or subscriber.held < subscriber.credit:
             queue.subscribers.append(queue.subscribers.pop(index))

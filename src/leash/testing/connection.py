@@ -1,7 +1,7 @@
 """A connection to the broker in memory: the client's own frames in, answers out, without a socket.
 
-The client above it is the real one (Channel, Publisher, Link), so what it sends is what a broker would get.
-Each answer is given before `write` returns; deliveries come later, by the broker's pump.
+The client above it is the real one (Channel, Publisher, Link), so it sends what a broker would get.
+Each answer is given before `write` returns; deliveries follow later, by the broker's pump.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Session:
 
 
 class MemoryConnection(Connection):
-    """What `connect` gives for a broker in memory."""
+    """A connection to a broker in memory."""
 
     def __init__(self, broker: MemoryBroker, uri: Uri) -> None:
         self.uri = uri
@@ -66,7 +66,7 @@ class MemoryConnection(Connection):
         return False
 
     def close(self, timeout: float = 5.0) -> None:  # noqa: ARG002
-        """What was not settled goes back to its queue."""
+        """Return unsettled messages to their queues."""
         if self.error is None:
             self.error = ConnectionLost("memory: closed")
             for session in self._sessions.values():
@@ -78,7 +78,7 @@ class MemoryConnection(Connection):
         self.close()
 
     def answer(self, data: bytes, closed: Channel | None = None) -> None:  # noqa: ARG002
-        """Only ever close-ok, which nobody waits for here."""
+        """Ignore an answer: it is always close-ok, for which nothing waits here."""
         if closed is not None:
             self.release(closed)
 

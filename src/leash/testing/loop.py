@@ -1,7 +1,7 @@
-"""An event loop in virtual time: when nothing is left to do now, the next timer is due at once.
+"""An event loop in virtual time: when nothing is left to do now, the next timer fires at once.
 
-Real threads that a handler starts on the loop's executor are waited for in real time; meanwhile the virtual
-clock stands still, so what they take does not show.
+Threads that a handler starts on the loop's executor are waited for in real time; meanwhile the virtual clock
+stands still.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EPOCH = 1_700_000_000.0
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Time is whole nanoseconds from 0 on, and moves only by `_Selector.select`."""
+    """Time is whole nanoseconds from 0, and advances only in `_Selector.select`."""
 
     def __init__(self) -> None:
         self.ns = 0
@@ -31,7 +31,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.ns / 1e9
 
     def later(self, ns: int, action: Callable[[], None]) -> None:
-        """Now means after what is to be done now."""
+        """Call `action` after `ns`; with 0, after the callbacks that are already due."""
         if ns:
             self.call_later(ns / 1e9, action)
         else:
@@ -55,7 +55,7 @@ class _Selector(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        # With nothing planned, or a thread at work, only the real world can go on.
+        # With nothing planned, or a thread at work, wait in real time.
         real = timeout is None or (self._loop.outside and timeout > 0)
         events = super().select(None if real else 0)
         if not events and timeout:

@@ -1,4 +1,4 @@
-"""A consumer on a stage: its handler, shares, retries and limits, in virtual time and without a broker."""
+"""Runs a consumer in virtual time and without a broker: its handler, shares, retries and limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from leash.fleet.desk import Account
 from leash.flow.lane import PAUSED
 from leash.testing.broker import MemoryBroker, MemoryQueue, Stored
 from leash.testing.loop import VirtualLoop
-from leash.testing.parts import (
+from leash.testing.virtual import (
     InstantRepublisher,
     MemoryConnector,
     TaskThread,
@@ -38,7 +38,7 @@ Takes = float | Callable[[Any], float]
 
 @dataclass(slots=True)
 class Handled:
-    """One message in the hands of the handler."""
+    """One call of the handler with one message."""
 
     at: float
     """Virtual seconds since the start."""
@@ -56,7 +56,7 @@ class Handled:
 
 
 class Settled(NamedTuple):
-    """How a delivery ended: done, republished (for a later try, or parked), rejected, requeued, ..."""
+    """How a delivery ended: done, republished (for a later try, or parked), rejected, requeued and so on."""
 
     at: float
     queue: str
@@ -65,8 +65,8 @@ class Settled(NamedTuple):
 
 
 class Rehearsal:
-    """Runs `consumer` in memory. `takes`: virtual seconds for each call of the handler, or a function of what
-    it gets. For plain tests: it drives an event loop of its own, so it cannot run inside another one.
+    """Runs `consumer` in memory. `takes`: virtual seconds for each call of the handler, or a function of its
+    argument. For plain tests: it drives its own event loop, so it cannot run inside another one.
     """
 
     def __init__(self, consumer: Consumer, *, takes: Takes = 0.001) -> None:
@@ -129,7 +129,7 @@ class Rehearsal:
         )
 
     def _acted(self, handler: Callable[..., Any]) -> Callable[[Any], Awaitable[None]]:
-        """The handler, watched, and taking its time."""
+        """The handler, recorded, and taking virtual time."""
 
         async def act(given: Any) -> None:
             seen = [Handled(self.now, each) for each in (given if isinstance(given, list) else [given])]
@@ -150,7 +150,7 @@ class Rehearsal:
     # --- the broker's side ---
 
     def declare(self, queue: str, arguments: Mapping[str, Any] | None = None) -> None:
-        """A queue; those of the consumer are there already, and get these arguments."""
+        """Declare a queue; the consumer's own exist already, and get these arguments."""
         self._broker.declare(queue, arguments or {}, again=True)
 
     def publish(
@@ -163,7 +163,7 @@ class Rehearsal:
         exchange: str = "",
         routing_key: str | None = None,
     ) -> None:
-        """Put one message, or several, into a queue; the handler sees exchange and routing key as given."""
+        """Publish one or more messages to a queue; the handler sees exchange and routing key as given."""
         raw = encode_properties(properties)
         if headers:
             raw = with_headers(raw, headers)
@@ -173,15 +173,15 @@ class Rehearsal:
             self._broker.publish(queue, body, exchange, queue if routing_key is None else routing_key, raw)
 
     def depth(self, queue: str) -> int:
-        """Messages that are ready."""
+        """How many messages are ready."""
         return len(self._broker.queue(queue).ready)
 
     def messages(self, queue: str) -> list[Stored]:
-        """What is ready in a queue, in order."""
+        """The ready messages of a queue, in order."""
         return sorted(self._broker.queue(queue).ready)
 
     def parked(self, queue: str) -> list[Stored]:
-        """What was given up on, with the reason in its headers."""
+        """The parked messages of a queue, with the reason in their headers."""
         return self.messages(dead_queue(queue)) if dead_queue(queue) in self._broker.queues else []
 
     # --- time ---
@@ -192,12 +192,12 @@ class Rehearsal:
         return self._loop.ns / SECOND
 
     def advance(self, seconds: float) -> None:
-        """Let so much time go by."""
+        """Let virtual time pass."""
         nanoseconds("seconds", seconds)
         self._drive(asyncio.sleep(seconds))
 
     def run(self, most: float = 600.0) -> None:
-        """Until every queue is empty, later tries included; paused queues may keep what they have."""
+        """Run until every queue is empty, including later tries; paused queues may keep their messages."""
         deadline = self.now + most
 
         async def until_done() -> None:
@@ -222,40 +222,47 @@ class Rehearsal:
         ]
 
     def stop(self) -> bool:
-        """Stop the consumer as in production: what runs is finished, the rest goes back to its queue."""
+        """Stop the consumer as in production: running handlers finish, the other messages return to their
+        queues.
+        """
         return self.consumer.stop()
 
-    # --- what came of it ---
+    # --- results ---
 
     @property
     def order(self) -> list[tuple[str, bytes]]:
-        """Queue and body of everything that was handled, as it was begun."""
+        """Queue and body of everything that was handled, in the order of beginning."""
         return [(each.queue, each.body) for each in self.handled]
 
     def outcomes(self, outcome: str, queue: str | None = None) -> list[bytes]:
-        """The bodies of the deliveries that ended like this; see `leash.consumer.settle` for the words."""
+        """The bodies of the deliveries with this outcome; `leash.consumer.settle` lists the outcomes."""
         known = [each.value for each in Outcome]
         if outcome not in known:
             raise ConfigError("outcome", outcome, f"one of {', '.join(known)}")
         return [each.body for each in self.settled if each.outcome == outcome and queue in (None, each.queue)]
 
     def acked(self, queue: str | None = None) -> list[bytes]:
-        """What the handler was done with."""
+        """The bodies of the messages that were acked."""
         return self.outcomes("done", queue)
 
     def retried(self, queue: str | None = None) -> list[bytes]:
-        """What failed and was to be tried again, once for each try."""
+        """The bodies of the messages that failed and were to be tried again, once for each try."""
         return [
             each.body
             for each in self.handled
             if each.error is not None
             and each.message.outcome in (None, Outcome.REPUBLISHED)  # not settled by hand before it failed
-            and self.consumer.settings.retry.wait(each.message.tries + 1) is not None
+            and self._tried_again(each)
             and queue in (None, each.queue)
         ]
 
+    def _tried_again(self, each: Handled) -> bool:
+        assert each.error is not None
+        retry = self.consumer.settings.retry_of(each.queue)
+        return retry.wants(each.error) and retry.wait(each.message.tries + 1) is not None
+
     def shares(self, since: float = 0.0) -> dict[str, float]:
-        """Each queue's part of what was handled."""
+        """Each queue's share of the handled messages."""
         counts = Counter(each.queue for each in self.handled if each.at >= since)
         return {
             queue.name: counts[queue.name] / (sum(counts.values()) or 1)

@@ -1,9 +1,9 @@
-"""A batch shared out among the lanes of one tier: the same as picking message after message, in a few laps.
+"""Divides a batch among the lanes of one tier: the same result as single picks, in a few laps.
 
-Every message costs 1. After one lap, turn by turn, every lane left has work and no surplus. R further
-rounds then serve min(backlog, max(0, balance + R * quantum)) of each, which grows in straight lines between
-the rounds in which a lane pays off its debt or runs out of work. So the number of whole rounds is found by
-walking over those, sorted; what is left of the budget after them is spent within one more lap.
+Every message costs 1. After one lap, turn by turn, every remaining lane has work and no surplus. R further
+rounds then serve min(backlog, max(0, balance + R * quantum)) of each, which is linear between the rounds in
+which a lane pays off its debt or runs out of work. So the number of whole rounds is found by walking over
+those rounds, sorted; the rest of the budget is spent within one more lap.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leash.policies.fair.rounds import Lane, Rounds
 
 
 def share_out(rounds: Rounds, budget: int, grants: dict[str, int]) -> int:
-    """Add to `grants` what each lane may take, and return what is left of the budget."""
+    """Add to `grants` what each lane may take; returns the rest of the budget."""
     for _ in range(_laps(rounds)):
         budget -= _lap(rounds, budget, grants)
     if budget and rounds.turns:
@@ -24,9 +24,9 @@ def share_out(rounds: Rounds, budget: int, grants: dict[str, int]) -> int:
 
 
 def _laps(rounds: Rounds) -> int:
-    """How many it takes until every lane's next turn is one round after its last one.
+    """The number of laps until every lane's next turn is one round after its last one.
 
-    Picks that skipped lanes may have left turns under way behind the front one, or from earlier rounds.
+    Picks that skipped lanes may have left unfinished turns behind the front one, or from earlier rounds.
     Such a lane may have missed rounds, which its next turn makes up for.
     """
     under_way = [lane for lane in rounds.turns if lane.granted]
@@ -34,7 +34,7 @@ def _laps(rounds: Rounds) -> int:
 
 
 def _lap(rounds: Rounds, budget: int, grants: dict[str, int]) -> int:
-    """A turn for each, until the budget is spent: then the lane that took the last of it stays in front."""
+    """Give each lane a turn until the budget is spent; the lane that took the last of it stays in front."""
     turns = rounds.turns
     left = budget
     for _ in range(len(turns) if budget else 0):
@@ -61,7 +61,7 @@ def _lap(rounds: Rounds, budget: int, grants: dict[str, int]) -> int:
 
 
 def _whole_rounds(lanes: deque[Lane], budget: int) -> int:
-    """The most rounds that leave some of the budget; with enough for all, those until the last is done."""
+    """The most rounds that leave some of the budget; if it is enough for all, the rounds to finish them."""
     slope = offset = 0  # R rounds serve offset + R * slope, from R = since on
     since = 1
     at: list[int] = []  # the rounds in which that changes, and by how much
@@ -98,7 +98,7 @@ def _whole_rounds(lanes: deque[Lane], budget: int) -> int:
 
 
 def _pass_rounds(rounds: Rounds, count: int, grants: dict[str, int]) -> int:
-    """Give every lane `count` turns at once, and return what they took together."""
+    """Give every lane `count` turns at once; returns what they took in total."""
     if not count:
         return 0
     total = 0

@@ -1,10 +1,10 @@
-"""Is it fair, and if not, why: the spread between lanes in rounds, measured, against what theory allows.
+"""Whether service is fair and, if not, why: the measured spread between lanes, against what theory allows.
 
-A lane's position is what it was served, divided by its quantum. Among lanes that had work ever since the
-measurement began, the spread of positions is at most 1 with unit costs, and at most 1 + workers * (Max - 1)
-/ least quantum when no cost is below its estimate; Max is the largest cost, and a cost known at pick or
-charged before the next pick counts as one worker. Costs below their estimates widen that, by no more than
-what was estimated too high.
+A lane's position is the cost that it was served, divided by its quantum. Among lanes that have had work since
+the measurement began, the spread of positions is at most 1 with unit costs, and at most 1 + workers * (Max -
+1) / least quantum if no cost is below its estimate; Max is the largest cost, and a cost known at pick or
+charged before the next pick counts as one worker. Costs below their estimates widen the bound by at most the
+excess of the estimates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leash.policies.fair.rounds import Ticket
 
 
 class Verdict(NamedTuple):
-    """The state of a measurement; `behind` has the lanes that break the bound, and why."""
+    """The state of a measurement; `behind` has the lanes that exceed the bound, and why."""
 
     spread: Fraction
     bound: Fraction
@@ -40,10 +40,10 @@ class Verdict(NamedTuple):
 
 
 class Certificate:
-    """One measurement over the lanes of one tier, all of which have work as it begins.
+    """One measurement of the lanes of one tier, all of which have work when it begins.
 
-    `standing` is what they have had of the round that it begins in (DeficitRoundRobin.standing), unless it
-    begins with the first round. After a quantum was changed, begin another one.
+    `standing` is what they got of the round in which it begins (DeficitRoundRobin.standing), unless it
+    begins with the first round. After a quantum changes, begin another one.
     """
 
     __slots__ = ("_largest", "_quanta", "_reasons", "_sent", "_workers")
@@ -76,11 +76,11 @@ class Certificate:
                 self._largest = cost
 
     def idle(self, lane: str) -> None:
-        """It ran out of work, or sat out: nothing is owed to it any more, so it is no longer measured."""
+        """The lane ran out of work, or sat out: nothing is owed to it, so it is no longer measured."""
         self._sent.pop(lane, None)
 
     def explain(self, lane: str, reason: str) -> None:
-        """Why this lane might fall behind, say its window; an empty reason takes it back."""
+        """Set why this lane might fall behind, such as its window; an empty reason clears it."""
         self._reasons[lane] = reason
 
     def verdict(self) -> Verdict:

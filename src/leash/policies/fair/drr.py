@@ -1,10 +1,10 @@
-"""Which lane next, and how a batch is shared out: surplus round robin with charging after the fact.
+"""Which lane is next, and how a batch is divided: surplus round robin, charged after the fact.
 
-What work costs is known when it is done. So a lane is served while its balance is above 0, is charged an
+The cost of work is known when it is done. So a lane is served while its balance is above 0, is charged an
 estimate when it is picked and the difference when the work is settled, and carries a debt into the next
-rounds. While lanes have work, none gets more than 1 + (Max - 1) / quantum rounds ahead of another, Max
-being the largest cost. A pick takes constant time while quanta are not far below costs; else it walks over
-the lanes in debt.
+rounds. While lanes have work, none gets more than 1 + (Max - 1) / quantum rounds ahead of another, where Max
+is the largest cost. A pick takes constant time unless quanta are far below costs; then it walks over the
+lanes in debt.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["DeficitRoundRobin", "Ticket"]
 
 
 class DeficitRoundRobin:
-    """Lanes with a quantum each. `tiers` ranks them (0, the highest, unless given); `guaranteed` maps a
-    tier to the percentage of all services that it gets whatever the higher ones want.
+    """Lanes with a quantum each. `tiers` ranks them (default: 0, the highest); `guaranteed` maps a tier to
+    the percentage of all services that it gets even while higher ones have work.
 
-    Other tiers wait for a lane that expects messages only while `coming(lane)`: not, say, while all that it
-    may have at a time is in work.
+    Other tiers wait for a lane that expects messages only while `coming(lane)`: not while all its credit is
+    in work, for example.
     """
 
     __slots__ = ("_coming", "_guarantees", "_lanes", "_tiers")
@@ -69,15 +69,15 @@ class DeficitRoundRobin:
         self._lanes[lane] = Lane(lane, whole("quantum", quantum, 1), self._rounds(tier))
 
     def remove_lane(self, lane: str) -> None:
-        """Forget it, its visible messages and its debt; settle what is under way first."""
+        """Forget it, its visible messages and its debt; settle what is in work first."""
         account = self._lane(lane)
         account.rounds.leave(account)
         del self._lanes[lane]
 
     def set_quantum(self, lane: str, quantum: int) -> None:
-        """From its next turn on; but what is left of this one is at most the new quantum."""
+        """Change a quantum from the lane's next turn on; the rest of this turn is at most the new quantum."""
         account, quantum = self._lane(lane), whole("quantum", quantum, 1)
-        balance = account.rounds.balance(account)  # rounds that went by count at the old quantum
+        balance = account.rounds.balance(account)  # past rounds count at the old quantum
         account.balance = min(balance, quantum)
         account.round = max(account.round, account.rounds.round - 1)
         account.quantum = quantum
@@ -88,11 +88,11 @@ class DeficitRoundRobin:
 
     @property
     def held(self) -> list[str]:
-        """The lanes that their round waits for: known to have work, none of it here."""
+        """The lanes for which their round waits: known to have work, none of it here."""
         return [name for rounds in self._tiers for name in rounds.held]
 
     def holds_up(self, lane: str) -> bool:
-        """Whether other lanes of its tier wait while the round waits for this one."""
+        """True if other lanes of its tier wait while the round waits for this one."""
         return bool(self._lane(lane).rounds.turns)
 
     def balance(self, lane: str) -> int:
@@ -103,7 +103,7 @@ class DeficitRoundRobin:
         return self._lane(lane).visible
 
     def standing(self, tier: int = 0) -> dict[str, int]:
-        """What each waiting lane of a tier got of the round under way: where a certificate starts."""
+        """What each waiting lane of a tier got of the current round: where a certificate starts."""
         return next((rounds.standing() for rounds in self._tiers if rounds.tier == tier), {})
 
     # One by one
@@ -120,15 +120,15 @@ class DeficitRoundRobin:
             account.rounds.join(account)
 
     def withdraw(self, lane: str, n: int) -> None:
-        """`n` visible messages are gone, and not by a pick."""
+        """`n` visible messages are gone without a pick."""
         account = self._lane(lane)
         account.visible -= whole("n", n, 0, account.visible)
 
     def expect(self, lane: str, n: int) -> None:
-        """`n` more are known to be on their way; what is offered from now on counts against them.
+        """`n` more are known to be in flight; messages offered from now on count against them.
 
-        A lane that expects some waits although it has nothing: when it is its turn, it is held. The others
-        finish the round, but no new one begins until messages came, or until expect(lane, 0) gives it up.
+        A lane that expects messages waits although it has none: when it is its turn, it is held. The others
+        finish the round, but no new one begins until messages arrive, or until expect(lane, 0) gives it up.
         """
         account = self._lane(lane)
         account.expected = whole("n", n, 0)
@@ -138,7 +138,7 @@ class DeficitRoundRobin:
             account.rounds.park(account)
 
     def block(self, lane: str) -> None:
-        """It may not be served for now: it sits out, and collects nothing."""
+        """It may not be served for now: it sits out, and collects no quantum."""
         account = self._lane(lane)
         account.blocked = True
         if lane in account.rounds.held:
@@ -156,10 +156,10 @@ class DeficitRoundRobin:
         cost: Callable[[str], int] | None = None,
         patient: bool = False,
     ) -> Ticket | None:
-        """Whom to serve one message now, if anybody. `cost(lane)` is asked for the estimate, 1 otherwise.
+        """The lane to serve one message now, if any. `cost(lane)` gives the estimate, which is 1 otherwise.
 
-        Lanes that are not `eligible` keep their place and what they have for the next time. They are asked
-        one by one, so for a condition that lasts `block` is cheaper. `patient`: while a tier's round waits
+        Lanes that are not `eligible` keep their place and their balance. They are asked one by one, so for a
+        lasting condition `block` is cheaper. `patient`: while a tier's round waits
         for a lane, the tiers below it wait, too.
         """
         lane = self._next(eligible, patient)
@@ -210,7 +210,7 @@ class DeficitRoundRobin:
         return None
 
     def _waits(self, rounds: Rounds) -> bool:
-        """Whether other tiers are to wait for this one's messages."""
+        """True if other tiers are to wait for this one's messages."""
         return any(self._coming(name) for name in rounds.held)
 
     def settle(self, ticket: Ticket, cost: int | None = None, *, dry: bool | None = None) -> None:
@@ -243,7 +243,7 @@ class DeficitRoundRobin:
     def plan(self, backlog: Mapping[str, int], budget: int) -> Counter[str]:
         """What each lane may take of a batch: exactly what `budget` picks would give, settled at 1 each.
 
-        The backlog is all there is: it replaces what was visible, nothing else is expected, and what is not
+        The backlog is complete: it replaces what was visible, nothing else is expected, and what is not
         granted stays visible.
         """
         budget = whole("budget", budget, 0)
@@ -275,14 +275,16 @@ class DeficitRoundRobin:
         if sum(parts) < budget:
             strict.due(self._tiers)
 
-    # Carrying on elsewhere
+    # Continuing in another process
 
     def state(self) -> dict[str, Any]:
         """Balances, rounds and the order of turns as plain JSON; not what is visible, expected or blocked."""
         return saved.save(self._tiers, self._lanes)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state. Lanes that are gone are left out; new ones, or in a new tier, start afresh."""
+        """Go on from a state. Lanes that no longer exist are left out; new ones, or in a new tier, start
+        afresh.
+        """
         saved.load(state, self._tiers, self._lanes)
 
     # Looking up
@@ -298,7 +300,7 @@ class DeficitRoundRobin:
         return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
     def _rounds(self, tier: int) -> Rounds:
-        """The tier's rounds, made when first asked for; the list stays sorted, the highest tier first."""
+        """The tier's rounds, made when first needed; the list stays sorted, the highest tier first."""
         tier = whole("tier", tier, 0)
         for rounds in self._tiers:
             if rounds.tier == tier:

@@ -1,10 +1,10 @@
-"""Whose turn it is among the lanes of one tier: served while its balance is above 0, charged afterwards.
+"""Which of the lanes of one tier has its turn: served while its balance is above 0, charged afterwards.
 
 A round gives every waiting lane one turn, and a turn adds one quantum to the balance. Rounds are numbered,
-and a lane remembers the last one that it had a turn in. From that alone follow the rules that are easy to
+and a lane remembers the last round in which it had a turn. From that alone follow the rules that are easy to
 get wrong: a round ends when the lane in front already had its turn in it; a lane that was away owes one
-quantum less for every round that it went without, and never gains by it. Lanes without work are in no list,
-so they cost nothing.
+quantum less for every round that it missed, and never gains by it. Lanes without work are in no list, so they
+cost nothing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 
 class Ticket(NamedTuple):
-    """Leave to serve a lane, and what it was charged for it."""
+    """Permission to serve a lane, and what it was charged for it."""
 
     lane: str
     estimate: int = 1
 
 
 class Lane:
-    """One lane's account. It is listed while it waits for turns, held while its round waits, else idle."""
+    """One lane's account. It is listed while it waits for turns, held while its round waits, or idle."""
 
     __slots__ = (
         "balance",
@@ -48,10 +48,10 @@ class Lane:
 
     def reset(self) -> None:
         self.balance = 0
-        self.round = 0  # the last round that it had a turn in
+        self.round = 0  # the last round in which it had a turn
         self.granted = False  # this turn's quantum is in the balance
         self.visible = 0  # messages here
-        self.expected = 0  # messages known to be on their way
+        self.expected = 0  # messages known to be in flight
         self.listed = False
 
     @property
@@ -60,13 +60,13 @@ class Lane:
 
 
 class Rounds:
-    """The waiting lanes of one tier in the order of their turns; the front one's turn may be under way."""
+    """The waiting lanes of one tier in the order of their turns; the front one's turn may have begun."""
 
     __slots__ = ("claim", "held", "round", "share", "tier", "turns")
 
     def __init__(self, tier: int) -> None:
         self.tier = tier
-        self.share = 0  # percent of all services that is guaranteed to this tier
+        self.share = 0  # percentage of all services that is guaranteed to this tier
         self.reset()
 
     def reset(self) -> None:
@@ -76,7 +76,7 @@ class Rounds:
         self.held: dict[str, Lane] = {}
 
     def next(self, eligible: Callable[[str], bool] | None = None) -> Lane | None:
-        """The lane to serve now: left in front, its balance above 0."""
+        """The lane to serve now: it stays in front, with a balance above 0."""
         turns = self.turns
         skipped: list[Lane] = []
         dry = 0
@@ -110,7 +110,7 @@ class Rounds:
                 turns.extendleft(reversed(skipped))
 
     def grant(self, lane: Lane) -> bool:
-        """Begin its turn; not if that would begin a round while the last one still waits for somebody."""
+        """Begin its turn; False if that would begin a round while the last one still waits for a lane."""
         if lane.round == self.round:
             if self.held:
                 return False
@@ -123,14 +123,16 @@ class Rounds:
         return True
 
     def balance(self, lane: Lane, at: int = 0) -> int:
-        """What it has by a round (this one): a debt shrinks by a quantum for every round without a turn."""
+        """Its balance in a round (default: this one): a debt shrinks by a quantum for every round without a
+        turn.
+        """
         if lane.balance >= 0:
             return lane.balance
         missed = (at or self.round) - lane.round - 1
         return min(0, lane.balance + missed * lane.quantum) if missed > 0 else lane.balance
 
     def _jump(self) -> None:
-        """All are in debt: pass over the rounds in which they would stay so; their order stays the same."""
+        """All are in debt: skip the rounds in which they would stay so; their order stays the same."""
         rounds = min(-lane.balance // lane.quantum for lane in self.turns)
         if rounds:
             self.round += rounds
@@ -143,7 +145,7 @@ class Rounds:
         self.held[lane.name] = lane
 
     def join(self, lane: Lane) -> None:
-        """It has work: a lane that its round waited for goes on with its turn, any other one queues up."""
+        """It has work: a held lane goes on with its turn, any other one queues up."""
         lane.listed = True
         if self.held.pop(lane.name, None) is None:
             self.turns.append(lane)
@@ -164,7 +166,7 @@ class Rounds:
         self.park(lane)
 
     def ready(self) -> bool:
-        """Is anybody waiting? Parks those in front who are not."""
+        """True if a lane waits; parks those in front that do not."""
         turns = self.turns
         while turns and (turns[0].blocked or not (turns[0].visible or turns[0].expected)):
             self.park(turns.popleft())
@@ -176,7 +178,7 @@ class Rounds:
         upcoming = self.round
         for lane in [*self.held.values(), *self.turns]:
             if lane.round == self.round and not lane.granted:
-                upcoming = self.round + 1  # it had its turn, so those behind it are of the next round too
+                upcoming = self.round + 1  # it had its turn, so those behind it belong to the next round too
             had = (lane.round + 1 if lane.granted else upcoming) - self.round
             standing[lane.name] = had * lane.quantum - self.balance(lane, upcoming)
         return standing

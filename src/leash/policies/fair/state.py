@@ -1,4 +1,4 @@
-"""What one round robin hands to the next process: who owes what, since which round, and the order."""
+"""What one round robin passes to the next process: who owes what, since which round, and the order."""
 
 from __future__ import annotations
 

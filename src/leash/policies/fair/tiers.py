@@ -1,9 +1,9 @@
 """Strict tiers: the highest (0) that can be served is served, but a guaranteed share comes first.
 
 A share is a percentage of all services. Each service adds it to the claim of every guaranteed tier that
-waits, and the service that would make a claim 100 is that tier's. A tier without work has no claim, and
-one that is served anyhow runs up no debt by it. Messages that are known to be on their way are work: the
-others wait for them when the claim falls due, as the lanes of one tier wait for each other.
+waits, and the service that would raise a claim to 100 is that tier's. A tier without work has no claim, and
+one that is served anyway incurs no debt by it. Messages that are known to be in flight are work: the others
+wait for them when the claim is due, as the lanes of one tier wait for each other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SERVICE = 100
 
 
 def due(tiers: list[Rounds]) -> list[Rounds]:
-    """The tiers whose guarantee falls due with the next service, in the order in which to ask them."""
+    """The tiers whose guarantee is due with the next service, in the order in which to ask them."""
     for rounds in tiers:
         if not rounds.ready():
             rounds.claim = 0
@@ -23,7 +23,7 @@ def due(tiers: list[Rounds]) -> list[Rounds]:
 
 def served(tiers: list[Rounds], by: Rounds) -> None:
     """One service was given to tier `by`: all others that wait have a greater claim on the next one."""
-    most = SERVICE * len(tiers)  # waiting for each other takes no more; skipped ones must not save up
+    most = SERVICE * len(tiers)  # enough for tiers that wait for each other; skipped ones must not save up
     for rounds in tiers:
         if rounds.share and (rounds.turns or rounds.held):
             rounds.claim = min(most, rounds.claim + rounds.share)
@@ -31,9 +31,9 @@ def served(tiers: list[Rounds], by: Rounds) -> None:
 
 
 def split(tiers: list[Rounds], waiting: list[int], budget: int) -> tuple[list[int], int | None]:
-    """How many of the next `budget` services each tier gets, and which one gets the last; claims move on.
+    """How many of the next `budget` services each tier gets, and which one gets the last; updates the claims.
 
-    Claims come round again after 100 services, so these count for many while nobody runs out of work.
+    Claims repeat after 100 services, so these are counted at once while no tier runs out of work.
     """
     left = list(waiting)
     last = None

@@ -1,8 +1,8 @@
 """A message header's value: an AMQP field, and the Erlang term that RabbitMQ parses it into.
 
-A Python value stands for the field as which Leash (and pika, and the Java client) sends it: str as longstr,
-bytes as binary, int as signedint or else long, float as double, dict as table, list as array, bool and None
-as they are. Any other type takes a `Field`.
+A Python value stands for the field that Leash, pika and the Java client send for it: str as longstr, bytes as
+binary, int as signedint or long, float as double, dict as table, list as array, bool and None as themselves.
+Any other type needs a `Field`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def as_field(value: object) -> Field:
 
 
 def erlang(field: Field) -> Any:
-    """A field's value as RabbitMQ's parser represents it."""
+    """A field's value as an Erlang term, like RabbitMQ's parser."""
     kind, value = field
     whole = isinstance(value, int) and not isinstance(value, bool)
     if kind in INTEGERS:

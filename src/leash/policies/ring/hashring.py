@@ -22,7 +22,7 @@ from leash.policies.ring import jump
 from leash.policies.ring.terms import Terms, check_by, check_version
 
 KEEPS_ITS_RING = (4, 2)
-"""From here on a new broker keeps its metadata, and the ring with it, in Khepri; before, in Mnesia."""
+"""From this version on a new broker keeps its metadata, and the ring, in Khepri; before, in Mnesia."""
 WEIGHT_CAP = (4, 2, 6)
 MOST_WEIGHT = 10_000
 _STATE_LINE = re.compile(r"^Ring index: (\d+), queue: '(.*)'\s*$", re.MULTILINE)
@@ -37,7 +37,7 @@ class Move(NamedTuple):
 
 
 class Load(NamedTuple):
-    """How many keys of a sample came to a queue, and how many its weight would have."""
+    """How many keys of a sample go to a queue, and how many its weight calls for."""
 
     queue: str
     weight: int
@@ -46,7 +46,7 @@ class Load(NamedTuple):
 
 
 class HotKey(NamedTuple):
-    """A key that comes often."""
+    """A frequent key."""
 
     key: object
     times: int
@@ -62,7 +62,7 @@ class Skew(NamedTuple):
 
     @property
     def worst(self) -> float:
-        """The fullest queue's count against what its weight asks for."""
+        """The fullest queue's count, relative to what its weight calls for."""
         return max((load.received / load.expected for load in self.loads), default=0.0) if self.total else 0.0
 
 
@@ -120,7 +120,7 @@ class HashRing:
 
     @property
     def buckets(self) -> int:
-        """How many buckets there are: the sum of the weights."""
+        """The number of buckets: the sum of the weights."""
         return sum(self.weights)
 
     # Routing
@@ -139,7 +139,7 @@ class HashRing:
         return np.array(self.queues, np.object_).take(self.indices(keys))
 
     def indices(self, keys: Any) -> NDArray[np.int32]:
-        """As `route_many`, as positions in `queues`."""
+        """Like `route_many`, as positions in `queues`."""
         seeds = Terms(self.by, self.version).seeds(keys)
         return jump.bindings(seeds, self.weights).astype(np.int32)
 
@@ -150,7 +150,7 @@ class HashRing:
         return replace(self, bindings=(*self.bindings, (queue, weight)))
 
     def unbind(self, queue: str) -> HashRing:
-        """Take a queue's buckets out; all later buckets shift down."""
+        """Remove a queue's buckets; all later buckets shift down."""
         if queue not in self.queues:
             raise ConfigError("queue", queue, "a queue of the ring: " + ", ".join(self.queues))
         if len(self.bindings) == 1:
@@ -161,11 +161,10 @@ class HashRing:
         """Stop all of the broker and start it again.
 
         Mnesia holds the ring in memory only, and rebuilds it in the order of weight (as a string) and name.
-        With more than one core it does so in several workers at once, and some queue may come in late: then
-        read the ring with `from_state`, or set `default_worker_pool_size = 1` in rabbitmq.conf, which keeps
-        the order.
+        With more than one core it uses several workers, and some queue may be late: then read the ring with
+        `from_state`, or set `default_worker_pool_size = 1` in rabbitmq.conf, which keeps the order.
 
-        Khepri keeps the ring. Without `store`, brokers from 4.2 on are taken to use it.
+        Khepri keeps the ring. Without `store`, brokers from 4.2 on are assumed to use it.
         """
         if store is None:
             store = "khepri" if self.version is not None and self.version >= KEEPS_ITS_RING else "mnesia"
@@ -185,22 +184,22 @@ class HashRing:
     # What it costs
 
     def shares(self) -> dict[str, float]:
-        """The part of all keys that each queue gets; close to its weight's, and exact."""
+        """The exact share of all keys that each queue gets; it is close to its weight's share."""
         counts = np.bincount(jump.owners(self.weights), minlength=len(self.bindings))
         return {queue: int(count) / jump.SEEDS for queue, count in zip(self.queues, counts, strict=True)}
 
     def moved(self, other: HashRing, keys: Any = None) -> float:
-        """The part of all keys, or of a sample of them, that goes to another queue in the other ring."""
+        """The share of all keys, or of a sample, that goes to another queue in the other ring."""
         if keys is None:
             return sum(move.share for move in self.moves(other))
         before, after = self.route_many(keys), other.route_many(keys)
         return int(np.count_nonzero(before != after)) / len(before) if len(before) else 0.0
 
     def moves(self, other: HashRing) -> list[Move]:
-        """From where to where keys move, largest share first: counted over all 2^21 seeds.
+        """The moves of keys between queues, largest share first: counted over all 2^21 seeds.
 
-        Where the two rings hash a key differently, as across an upgrade to 3.13 by header, its old and its
-        new place have nothing to do with each other, and a share is the product of both queues' shares.
+        If the two rings hash a key differently, as before and after an upgrade to 3.13 by header, its old and
+        new places are independent, and a share is the product of both queues' shares.
         """
         if self._hashes_as(other):
             width = len(other.bindings)
@@ -234,7 +233,7 @@ class HashRing:
 
 
 def buckets(keys: Any, n: int) -> NDArray[np.int32]:
-    """The bucket among n of every routing key of a column."""
+    """The bucket, out of n, of every routing key in a column."""
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= jump.MOST_BUCKETS:
         raise ConfigError("n", n, f"a whole number from 1 to {jump.MOST_BUCKETS}")
     return jump.buckets(Terms("routing_key", None).seeds(keys), n).astype(np.int32)
@@ -264,7 +263,7 @@ def _check_bindings(
 
 def _check_weight(weight: object, version: tuple[int, ...] | None) -> int:
     if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
-        raise ConfigError("weight", weight, "a whole number from 1 on")
+        raise ConfigError("weight", weight, "a whole number of at least 1")
     if version is not None and version >= WEIGHT_CAP and weight > MOST_WEIGHT:
         raise ConfigError("weight", weight, f"{MOST_WEIGHT} at most, on a broker from 4.2.6 on")
     return weight

@@ -1,7 +1,7 @@
 """Hash to bucket: jump consistent hashing, drawn from Erlang's exs1024 generator.
 
-A hash seeds the generator, and only with its low 21 bits. So the whole function for n buckets is one table of
-2^21 entries, and two rings can be compared over everything that any key can do.
+A hash seeds the generator with only its low 21 bits. So the whole function for n buckets is one table of 2^21
+entries, and two rings can be compared for all possible keys.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SPREAD = (2097131, 2097133, 2097143)
 _FILL = 2685821657736338717
 _STAR = 1181783497276652981
 _SLICE = 1 << 14
-"""Seeds worked on at once: 16 words of state each, so that a slice stays in the processor's cache."""
+"""Seeds processed at once: 16 words of state each, so that a slice stays in the processor's cache."""
 _FEW = _SLICE
-"""Up to here a column is worked out by itself: a table takes about 0.4 s to make, a seed about 0.2 us."""
+"""Columns up to this length are computed without a table, which takes about 0.4 s; a seed takes 0.2 us."""
 
 
 def bucket(seed: int, n: int) -> int:
-    """The bucket of one hash among n."""
+    """The bucket of one hash, out of n."""
     state, at = _state(seed & MASK), 0
     found, following = -1, 0
     while following < n:
@@ -56,12 +56,12 @@ def _state(seed: int) -> list[int]:
 
 
 def buckets(seeds: NDArray[np.uint32], n: int) -> NDArray[np.integer]:
-    """The bucket of every seed of a column among n."""
+    """The bucket, out of n, of every seed in a column."""
     return _slice(seeds.astype(np.uint64), n) if len(seeds) <= _FEW else table(n).take(seeds)
 
 
 def bindings(seeds: NDArray[np.uint32], weights: tuple[int, ...]) -> NDArray[np.integer]:
-    """The binding of every seed of a column, where each in turn owns as many buckets as its weight."""
+    """The binding of every seed in a column; each binding in turn owns as many buckets as its weight."""
     if len(seeds) <= _FEW:
         return _owner(buckets(seeds, sum(weights)), weights)
     return owners(weights).take(seeds)
@@ -69,7 +69,7 @@ def bindings(seeds: NDArray[np.uint32], weights: tuple[int, ...]) -> NDArray[np.
 
 @lru_cache(maxsize=8)
 def table(n: int) -> NDArray[np.integer]:
-    """The bucket of every seed among n, read-only: 2 MiB up to 256 buckets, then 4, from 65,537 on 8."""
+    """The bucket of every seed, read-only: 2 MiB for up to 256 buckets, 4 for up to 65,536, then 8."""
     found = np.empty(SEEDS, np.min_scalar_type(n - 1))
     for low in range(0, SEEDS, _SLICE):
         found[low : low + _SLICE] = _slice(np.arange(low, low + _SLICE, dtype=np.uint64), n)
@@ -90,7 +90,7 @@ def _owner(numbers: NDArray[np.integer], weights: tuple[int, ...]) -> NDArray[np
 
 
 def _slice(seeds: NDArray[np.uint64], n: int) -> NDArray[np.int64]:
-    """`bucket` for many seeds: all draw in step, and those that have jumped past the end drop out."""
+    """`bucket` for many seeds: all draw in step, and those that jumped past the end drop out."""
     state = _states(seeds)
     buckets = np.zeros(len(seeds), np.int64)
     live = np.arange(len(seeds))

@@ -1,8 +1,8 @@
 """Whole columns of keys to their hashes: Jenkins' lookup2 on numpy words.
 
 A column is one buffer of bytes with a start and a length for each key; lists, numpy arrays and Arrow arrays
-all come down to that, Arrow's without a copy. The keys are worked on in step, block by block, longest
-first, so that a step is a few array operations on a prefix, however mixed the lengths are.
+are converted to that, Arrow's without a copy. The keys are processed in step, block by block, longest first,
+so that a step is a few array operations on a prefix, however mixed the lengths are.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from leash.errors import ConfigError
 from leash.policies.ring.phash import BINARY, GOLDEN, RANGE, WORD, lookup2
 
 _SLICE = 1 << 15
-"""Keys worked on at once."""
+"""Keys processed at once."""
 _LONG = 4096
-"""Longer keys are hashed one by one: a single huge key would cost a step for every 12 of its bytes."""
+"""Longer keys are hashed one by one: a single huge key would need a step for every 12 of its bytes."""
 
 _REST = np.arange(12)
 _WHOLE = np.array([WORD >> 32 - 8 * n if n else 0 for n in range(5)], np.uint32)
 _FIRST, _SECOND, _THIRD = (_WHOLE[np.clip(_REST - at, 0, 4)] for at in (0, 4, 8))
-"""Which bits of a last block's three words belong to the key, by how many bytes are left."""
+"""Which bits of the last block's three words belong to the key, by the number of bytes left."""
 
 
 class Column(NamedTuple):
@@ -38,7 +38,7 @@ class Column(NamedTuple):
 
 
 def columns(keys: Any, one_kind: bool = False) -> Iterator[Column | list[object]]:
-    """The parts of a column in order: as bytes where all are bytes or text, as a list of values where not.
+    """The parts of a column in order: as bytes if all are bytes or text, otherwise as a list of values.
 
     With `one_kind`, a list that holds both bytes and text stays a list.
     """
@@ -62,7 +62,7 @@ def columns(keys: Any, one_kind: bool = False) -> Iterator[Column | list[object]
 
 
 def hash_column(column: Column, seed: int) -> NDArray[np.uint32]:
-    """phash2 of every key as a binary, where `seed` is the hash of what comes before it in its term."""
+    """phash2 of every key as a binary; `seed` is the hash of what precedes it in its term."""
     initial = BINARY + seed & WORD
     found = np.empty(len(column.starts), np.uint32)
     for low in range(0, len(found), _SLICE):
@@ -72,7 +72,7 @@ def hash_column(column: Column, seed: int) -> NDArray[np.uint32]:
 
 
 def from_list(keys: list[Any]) -> Column | None:
-    """Keys that are all bytes, str or None; None if others are among them."""
+    """The column of keys that are all bytes, str or None; None if there are others."""
     parts: list[bytes] = []
     text = missing = 0
     try:
@@ -144,7 +144,7 @@ def _slice(
 def _lookup2(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], initial: int
 ) -> NDArray[np.uint32]:
-    """`phash.lookup2` for keys sorted by falling number of whole blocks."""
+    """`phash.lookup2` for keys sorted by decreasing number of whole blocks."""
     words, base = _words(data, starts, lengths)
     at = starts - base
     whole = lengths // 12

@@ -1,7 +1,7 @@
 """erlang:phash2/1, one term at a time.
 
 Every term is folded into one 32-bit hash, in order: a compound adds its size, then its parts; a leaf adds
-itself with a constant that tells its kind. The mixing is Bob Jenkins' lookup2. Python stands for Erlang so:
+itself with a constant for its kind. The mixing is Bob Jenkins' lookup2. Python values stand for Erlang terms:
 bytes (or str, as UTF-8) is a binary, int, float, tuple and list are themselves, bool and None are the atoms
 true, false and undefined, and any other atom is an `Atom`.
 """
@@ -16,10 +16,10 @@ from leash.errors import ConfigError
 
 WORD = 0xFFFFFFFF
 RANGE = (1 << 27) - 1
-"""phash2/1 answers within 27 bits."""
+"""phash2/1 returns 27 bits."""
 
 GOLDEN = 0x9E3779B9
-"""lookup2's arbitrary constant; the n-fold of it, mod 2^32, marks the n-th kind of term."""
+"""lookup2's arbitrary constant; n times it, mod 2^32, marks the n-th kind of term."""
 
 BINARY = 13 * GOLDEN & WORD
 _NIL, _ATOM, _BYTES, _TUPLE, _NEGATIVE, _POSITIVE, _FLOAT = (
@@ -51,7 +51,7 @@ def phash2(term: object) -> int:
 
 
 def fold(seed: int, term: object) -> int:
-    """The 32-bit hash after `term`, where `seed` is the hash of all that came before it (0: nothing)."""
+    """The 32-bit hash after `term`; `seed` is the hash of everything before it (0: nothing)."""
     if isinstance(term, Atom) or term is None or isinstance(term, bool):
         value = _atom(_name(term))
         return _mix(_ATOM + value, _ATOM, seed)[2] if seed else value
@@ -69,7 +69,7 @@ def fold(seed: int, term: object) -> int:
 
 
 def fold_tuple(seed: int, size: int, parts: Iterable[object]) -> int:
-    """As `fold`, for the first parts of a tuple of `size`: the rest can be folded on later."""
+    """Like `fold`, for the first parts of a tuple of `size`: the rest can be folded later."""
     seed = _mix(_TUPLE + size, _TUPLE, seed)[2]
     for part in parts:
         seed = fold(seed, part)
@@ -77,7 +77,7 @@ def fold_tuple(seed: int, size: int, parts: Iterable[object]) -> int:
 
 
 def binary(text: str | bytes) -> bytes:
-    """Text as UTF-8; what came in as other bytes, and was escaped, goes back to those bytes."""
+    """Text as UTF-8; escaped bytes become those bytes again."""
     if isinstance(text, bytes):
         return text
     try:
@@ -120,7 +120,7 @@ def _name(term: str | bool | None) -> str:
 
 
 def _atom(name: str) -> int:
-    """The atom table's own hash (P. J. Weinberger's), which works on Latin-1 characters where it can."""
+    """The atom table's hash (P. J. Weinberger's), which works on Latin-1 characters if possible."""
     h = 0
     for char in name:
         for byte in (ord(char),) if ord(char) < 256 else char.encode():

@@ -1,4 +1,4 @@
-"""What of a message the exchange hashes, and as which Erlang term.
+"""Which part of a message the exchange hashes, and as which Erlang term.
 
 routing_key      the key, a binary
 property:NAME    message_id and correlation_id: a binary; timestamp: its seconds in decimal, a binary
@@ -23,7 +23,7 @@ from leash.policies.ring.phash import UNDEFINED, Atom, fold_tuple, phash2
 
 PROPERTIES = ("message_id", "correlation_id", "timestamp")
 UNTYPED = (3, 13)
-"""From here on a header's type is not hashed."""
+"""From this version on a header's type is not hashed."""
 
 
 class Terms(NamedTuple):
@@ -34,7 +34,7 @@ class Terms(NamedTuple):
 
     @property
     def typed(self) -> bool:
-        """Whether a value's type is hashed with it."""
+        """True if a value's type is hashed with it."""
         return self.by.startswith("header:") and self.version is not None and self.version < UNTYPED
 
     def hash(self, key: object) -> int:
@@ -86,7 +86,7 @@ class Terms(NamedTuple):
 
 
 def check_by(by: object) -> str:
-    """What to hash by, or an error that says what there is."""
+    """Check what to hash by; an error lists the possibilities."""
     allowed = "'routing_key', 'header:NAME', or 'property:' with one of " + ", ".join(PROPERTIES)
     if not isinstance(by, str):
         raise ConfigError("by", by, allowed)

@@ -1,9 +1,9 @@
-"""How much to ask the broker for: the model of credit.py, trimmed by what really happened.
+"""How much credit to ask the broker for: the model of credit.py, corrected by measurements.
 
 The window changes only how long messages wait here, never how long the work takes. So it is measured, not
-searched: the least backlog of an epoch is credit that nobody used, and goes at once; workers that found
-nothing to do ask for the model. Only messages sent after the last change count: acting on older ones would
-answer the same excess twice.
+searched: the least backlog of an epoch is unused credit, and is removed at once; workers without work ask for
+what the model says. Only messages sent after the last change count: acting on older ones would correct the
+same excess twice.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from leash.units import SECOND
 _ROUND_TRIPS = 4
 _SPAN = 100_000_000
 _MESSAGES = 10
-"""The least epoch, in round trips, ns and dequeues; also two rounds of the lanes, so that one is whole.
+"""The shortest epoch, in round trips, ns and dequeues; also two rounds of the lanes, so that one is whole.
 
-One that a signal began is shorter, but has `_SPAN`, or it sees only what one read brought, and a round trip:
-what a stall has piled up is gone then, for as much is missing on its way.
+One begun by a signal is shorter, but has at least `_SPAN`, to see more than one read, and a round trip: by
+then the backlog of a stall is gone, since as much is missing in flight.
 """
 
 _UNSTEADY = Fraction(1, 16)
-"""From this square of the service time's variation on, an epoch is made longer: its extremes say less."""
+"""Above this squared variation of the service time, an epoch is longer: its extremes say less."""
 
 _NOT_WORTH = 16
-"""A change costs the broker a consumer: this part of the window is not worth one."""
+"""A change costs the broker a new consumer: less than this part of the window is not worth it."""
 
 _STEP = 8
-"""The most that a window grows at once: with empty handlers the model asks for more than any broker sends."""
+"""The largest growth at once: with empty handlers the model asks for more than any broker sends."""
 
 _ACK_DELAY = 500_000
-"""Ns of work that may pass before an ack goes out, for the sake of acking in batches."""
+"""Ns of work for which an ack may be delayed, in order to ack in batches."""
 
 
 class Change(NamedTuple):
@@ -52,7 +52,7 @@ class Window:
 
     The driver keeps these up to date: `round_trip` (None: not measured yet), `round_time` (of all lanes; 0
     for a single one), `workers`, `quantum` of `quanta`, `percent`, `least` and `most`. It reports each
-    dequeue and each service time, and carries a `Change` out by consuming anew: messages sent from there on
+    dequeue and each service time, and carries out a `Change` by consuming again: messages sent from then on
     belong to the new `epoch`.
     """
 
@@ -99,18 +99,18 @@ class Window:
         self.ack_batch = 1
         """Messages per ack, in force: 1 until the work is known to be fast."""
         self.least = whole("least", least, 1, MOST)
-        """Never below this, unless `most` is: a batch handler's batch must fit."""
+        """The minimum, unless `most` is less: a batch handler's batch must fit."""
         self.most = whole("most", most, 1, MOST)
-        """Never above this: the lane's part of what all of them may hold."""
+        """The maximum: the lane's share of the common budget."""
         self.round_trip = None if round_trip is None else whole("round_trip", round_trip, 0)
         self.round_time = 0
         self.quantum = whole("quantum", quantum, 1)
         self.quanta = self.quantum if quanta is None else whole("quanta", quanta, quantum)
         self.percent = 100
-        """Of the pool that the lane's tier has, if others have work, too."""
+        """The percentage of the pool that the lane's tier gets while other tiers have work."""
         self.set_rate(rate, burst)
         self.service: int | None = None
-        """Mean service time of the last epoch that saw any, in ns."""
+        """Mean service time of the last epoch that measured any, in ns."""
         self._cv2 = self._cv2_before = Fraction(0)
         self.epoch = 0
         self._tally = Tally(self.workers)
@@ -137,8 +137,8 @@ class Window:
     ) -> Change | None:
         """`count` messages, sent under `epoch`, went to workers; `backlog` is the least that they left here.
 
-        `starved` of them found a worker waiting, for `idle` ns in all, although the broker had messages. An
-        empty queue starves nobody, and neither does waiting for a token or for the lane's turn.
+        `starved` of them found a worker waiting, for `idle` ns in all, although the broker had messages.
+        Waiting on an empty queue, for a token or for the lane's turn is not starving.
         """
         if now < self._opens or (epoch is not None and epoch != self.epoch):
             return None
@@ -167,10 +167,10 @@ class Window:
         tally.squares += service * work
 
     def signal(self, now: int) -> None:
-        """CoDel sees a standing delay: begin a short epoch, which knows nothing of what was before.
+        """CoDel sees a standing delay: begin a short epoch that ignores earlier measurements.
 
-        It begins a round trip later: by then, what is too much has come. Ignored until messages sent after
-        the last change are seen.
+        It begins a round trip later: by then, the excess has arrived. Ignored until messages sent after the
+        last change are seen.
         """
         tally = self._tally
         if not self._hurry and (tally.dequeues or not tally.grace):
@@ -179,7 +179,7 @@ class Window:
             self._opens = now + (self.round_trip or 0)
 
     def designed_wait(self) -> int:
-        """How long a message waits here, in ns, when the window is just what the model asks for."""
+        """How long a message waits here, in ns, if the window is what the model asks for."""
         if self.service is None or self.round_trip is None:
             return 0
         ideal = self._model(self.round_trip) - self.ack_batch + 1
@@ -195,7 +195,7 @@ class Window:
         else:
             tally.enough = max(_MESSAGES, 2 * self.workers)
             span = max(_SPAN, _ROUND_TRIPS * (self.round_trip or 0))
-            if self.round_trip is None:  # every credit comes round at least once
+            if self.round_trip is None:  # every credit is used at least once
                 tally.enough = max(tally.enough, 2 * self.window + 1)
             if min(self._cv2, self._cv2_before) >= _UNSTEADY:  # twice in a row, so not just a jump
                 tally.enough *= 4
@@ -230,13 +230,13 @@ class Window:
         return Change(window, f"{why}; window {old} -> {window}")
 
     def _learn(self, tally: Tally) -> None:
-        """Take over the epoch's service time, and with it how many messages an ack may wait for."""
+        """Adopt the epoch's service time, and with it the number of messages per ack."""
         service = tally.service()
         if service is None:
             return
         self.service = service
         self._cv2_before, self._cv2 = self._cv2, tally.cv2()
-        # Up with a margin, and only by doubling or halving: the window must not follow every flutter of S.
+        # Up with a margin, and only by doubling or halving: the window must not follow every change of S.
         up = min(self._most_acks, _ACK_DELAY * 4 // max(1, service * 5))
         down = max(1, min(self._most_acks, _ACK_DELAY // max(1, service)))
         if up >= 2 * self.ack_batch:
@@ -246,7 +246,8 @@ class Window:
 
     def _trim(self, base: int, tally: Tally) -> tuple[int, str]:
         away = max(0, self.window - self.workers - tally.least)
-        # One standard deviation of the work in a round trip stays: an epoch is too short for the worst case.
+        # One standard deviation of the work in a round trip is kept: an epoch is too short for the worst
+        # case.
         useless = tally.least - isqrt(away * self._cv2.numerator // self._cv2.denominator)
         useless = min(useless, base - self._share())
         if useless <= self.window // _NOT_WORTH:
@@ -259,17 +260,17 @@ class Window:
             return base, ""
         back = self._payoff.refuse(Pace(self.window, tally.dequeues - 1, tally.span(now)))
         if back is not None:
-            return back, "more credit brought no more messages"
+            return back, "more credit did not bring more messages"
         fit = min(self._fit(tally, now), _STEP * self.window)
-        return max(base + 1, fit), f"workers found nothing at {tally.starved} of {tally.dequeues} dequeues"
+        return max(base + 1, fit), f"workers found no message at {tally.starved} of {tally.dequeues} dequeues"
 
     def _fit(self, tally: Tally, now: int) -> int:
-        """What the model asks for; 0 where it knows too little."""
+        """The window that the model asks for; 0 if it knows too little."""
         if self.service is None:
             return 0
         fit = 0 if self.round_trip is None else self._model(self.round_trip)
         inferred = tally.round_trip(self.window - self.ack_batch + 1, self.service, self.workers, now)
-        if self.round_trip is None or 2 * inferred > 3 * self.round_trip:  # what was measured is out of date
+        if self.round_trip is None or 2 * inferred > 3 * self.round_trip:  # outdated
             fit = max(fit, self.window * 9 // 8, min(2 * self.window, self._model(inferred)))
         return fit
 
@@ -282,9 +283,10 @@ class Window:
         return min(fit, share)
 
     def _share(self) -> int:
-        """What the lane needs beside others: a turn, and as many as the rounds in a round trip take of it.
+        """What the lane needs beside others: a turn, and as many messages as a round trip's rounds take of
+        it.
 
-        A backlog here says little then: it may be that the round only waits for another lane.
+        Then a backlog here says little: the round may just wait for another lane.
         """
         if not self.round_time or self.service is None or self.round_trip is None:
             return 0

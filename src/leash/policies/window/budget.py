@@ -1,7 +1,7 @@
-"""What all lanes may hold together, shared out: whoever asks for little gets it, the others get equal parts.
+"""Divides a common budget: small claims are met in full, the others get equal parts.
 
 Claims and shares are in one unit, messages or bytes. Windows are whole messages and at least 1, so many
-lanes of large messages may exceed a small budget: one message each, and no more.
+lanes of large messages may exceed a small budget, by one message each.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 FIRST = 16
-"""The window of a lane of which nothing is known."""
+"""The window of a lane about which nothing is known."""
 
 AT_FIRST = 160
-"""Messages that all lanes together begin with: `FIRST` each for ten lanes, fewer for more."""
+"""The sum of all first windows: `FIRST` each for ten lanes, less for more lanes."""
 
 
 class Shares(NamedTuple):
-    """`level` is the most that a claim gets, None if all fit; then each that grows gets `spare` on top."""
+    """`level` is the most that a claim gets, None if all fit; then each growing one gets `spare` on top."""
 
     level: int | None
     spare: int
@@ -29,7 +29,7 @@ class Shares(NamedTuple):
 
 
 def share_out(total: int, claims: Sequence[int], growing: int) -> Shares:
-    """Share a budget out to claims, of which `growing` may get more than they claim."""
+    """Divide a budget among claims, of which `growing` may get more than they claim."""
     left = total
     for index, claim in enumerate(sorted(claims)):
         others = len(claims) - index

@@ -1,8 +1,8 @@
-"""How much credit keeps the workers busy: the formulas, without any state.
+"""How much credit keeps the workers busy: the formulas, without state.
 
 A message that is acked now is replaced one round trip later. So c workers with service time S need c
-messages in work and c * R / S on their way; less idles, more waits. Times are whole numbers of one unit, ns
-wherever a rate is involved.
+messages in work and c * R / S in flight; with less, workers idle; with more, messages wait. Times are whole
+numbers of one unit, which is ns if a rate is involved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST = 65535
 """prefetch-count is a 16-bit field, and 0 would mean no limit at all."""
 
 SPREAD = 2
-"""Standard deviations of work in one round trip that are held ready."""
+"""How many standard deviations of the work in one round trip are held ready."""
 
 
 def prefetch_window(
@@ -32,10 +32,10 @@ def prefetch_window(
 ) -> int:
     """The least window that keeps `workers` busy on a queue that never runs dry.
 
-    `cv` is the standard deviation of the service time over its mean. With a `rate` (per second), the pace
-    is that of the tokens where they are slower than the workers, and a whole `burst` is held ready.
+    `cv` is the standard deviation of the service time over its mean. With a `rate` (per second), tokens set
+    the pace if they are slower than the workers, and a whole `burst` is held ready.
     """
-    allowed = "a number from 0 on"
+    allowed = "a number of at least 0"
     variation = fraction("cv", cv, allowed)
     if variation < 0:
         raise ConfigError("cv", cv, allowed)
@@ -59,14 +59,14 @@ def model(
     rate: Fraction | None,
     burst: int,
 ) -> int:
-    """`prefetch_window` for arguments that are known to be good, and the square of cv."""
+    """`prefetch_window` for checked arguments, and with the square of cv."""
     service = max(1, service)
     pace = Fraction(service, workers)
     if rate is not None and SECOND / rate > pace:
         pace = SECOND / rate
         cv2 = Fraction(0)
     on_their_way = round_trip / pace
-    # In work: c messages, or as many as the tokens let in during one service time, but at least one.
+    # In work: c messages, or as many as the tokens admit during one service time, but at least one.
     in_work = max(service / pace, Fraction(1))
     least = ceil_with_root(in_work + on_their_way, SPREAD * SPREAD * cv2 * on_their_way)
     held_ready = burst - 1 if rate is not None else 0
@@ -82,11 +82,11 @@ def lane_window(
     ack_batch: int = 1,
     percent: int = 100,
 ) -> int:
-    """The least window for one lane of a fair pool, `quanta` being the sum over all lanes of its tier, which
-    has so many `percent` of the pool.
+    """The least window for one lane of a fair pool. `quanta` is the sum over all lanes of its tier, which has
+    `percent` of the pool.
 
-    Its share of the credit that the pool needs is enough on average; a whole turn, or as much of it as fits
-    into one round trip, keeps it from running dry in the middle of it.
+    Its share of the pool's credit is enough on average; a whole turn, or as much of it as fits into one round
+    trip, keeps it from running dry in mid-turn.
     """
     whole("quantum", quantum, 1)
     whole("quanta", quanta, quantum)

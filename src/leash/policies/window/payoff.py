@@ -1,15 +1,15 @@
-"""Does more credit bring more messages? Where it does not, something else is the limit: the broker, say."""
+"""Checks whether more credit brings more messages; if not, something else is the limit, like the broker."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 _FIRST, _LONGEST = 16, 1024
-"""Starved epochs to sit out after growth that brought nothing: first, and at most."""
+"""Starved epochs to sit out after growth without effect: first, and at most."""
 
 
 class Pace(NamedTuple):
-    """Messages in a time, under a window."""
+    """A number of messages in a time, under a window."""
 
     window: int
     messages: int
@@ -26,15 +26,15 @@ class Payoff:
         self._patience = self._sit_out = 0
 
     def sits_out(self) -> bool:
-        """One starved epoch more; True while growing has to wait."""
+        """Count one more starved epoch; True while growing has to wait."""
         self._sit_out = max(0, self._sit_out - 1)
         return self._sit_out > 0
 
     def refuse(self, pace: Pace) -> int | None:
         """Before growing again from `pace`: the window to go back to instead, or None.
 
-        A worker that starves gets messages in proportion to its window. Twice the credit, still starved, and
-        not even a quarter more messages: then credit was not what lacked.
+        A starving worker gets messages in proportion to its window. If twice the credit leaves it starving,
+        with less than a quarter more messages, then credit was not the limit.
         """
         before = self._before
         if before is None or pace.window < 2 * before.window:

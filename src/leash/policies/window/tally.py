@@ -1,4 +1,4 @@
-"""What one window saw while it was in force: sums only, so that a message costs a handful of additions."""
+"""Measurements of one window while it was in force: only sums, so a message costs a few additions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from leash.policies.window.credit import MOST
 
 STARVED = 20
 IDLE = 100
-"""Workers starve when one dequeue in 20 found nothing, or when they lost 1/100 of their time.
+"""Workers starve if one dequeue in 20 found no message, or if they lost 1/100 of their time.
 
-The time is needed, too: with equal service times all the idling of a round trip falls on a single dequeue.
+Time is needed too: with equal service times all the idling of a round trip falls on a single dequeue.
 """
 
 
 class Tally:
-    """Of one epoch, from its first dequeue on.
+    """The measurements of one epoch, from its first dequeue on.
 
-    `grace` dequeues may find a worker waiting, as the first ones after any change do.
+    `grace` dequeues may find a worker waiting, as the first ones after a change do.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Tally:
     def cv2(self) -> Fraction:
         """The square of the service time's variation, at most 1.
 
-        Beyond that the mean is made by rare spikes, and a spike fills the buffer instead of emptying it.
+        Above 1 the mean is dominated by rare spikes, and a spike fills the buffer instead of emptying it.
         """
         if not self.work:
             return Fraction(0)
@@ -63,9 +63,9 @@ class Tally:
         return min(Fraction(1), Fraction(self.works * self.squares - square, square))
 
     def round_trip(self, window: int, service: int, workers: int, now: int) -> int:
-        """The round trip by Little's law: credit that was neither waiting here nor in work was on its way.
+        """The round trip by Little's law: credit that was neither waiting here nor in work was in flight.
 
-        Holds only while the broker had messages to send, so only where workers starved.
+        Valid only while the broker had messages to send, so only if workers starved.
         """
         if self.dequeues < 2:
             return 0

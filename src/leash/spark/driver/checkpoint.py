@@ -1,4 +1,4 @@
-"""What earlier lives left in the staging folder: a checkpoint rolled back, wiped, or thrown away."""
+"""Resuming from a checkpoint, and the staged messages that earlier runs left behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def resume(files: Files, settings: SourceSettings, start: Plan) -> Plan:
-    """`start`, if its staged data is there; else an error, or a new run where data loss is allowed."""
+    """`start`, if its staged data exists; otherwise an error, or a new run if data loss is allowed."""
     mark = fence.read_fence(files, start.run)
     if mark is None:
         lost = (
@@ -41,9 +41,9 @@ def resume(files: Files, settings: SourceSettings, start: Plan) -> Plan:
 
 
 def orphans(files: Files, settings: SourceSettings, own: str) -> list[str]:
-    """Paths of seals to adopt, as `orphanedStaging` has it.
+    """Paths of seals to adopt, according to `orphanedStaging`.
 
-    Only of queues that this source reads: the others may be wanted by another source that shares the folder.
+    Only those of queues that this source reads: another source that shares the folder may need the others.
     """
     queues = {queue.name for queue in settings.queues}
     found = _abandoned(files, _staged(files, own, queues))
@@ -56,7 +56,7 @@ def orphans(files: Files, settings: SourceSettings, own: str) -> list[str]:
         )
     for name in found:
         fence.close_run(files, name)
-    # Tasks may outlive their driver: what they sealed before the fence closed counts too.
+    # Tasks may outlive their driver: seals that they made before the fence closed count too.
     found = {
         name: [(path, seal) for path, seal in _uncommitted(files, name) if seal.queue in queues]
         for name in found
@@ -71,11 +71,11 @@ def orphans(files: Files, settings: SourceSettings, own: str) -> list[str]:
 
 
 Staged = dict[str, list[tuple[str, Seal]]]
-"""The seals that nobody committed, by run."""
+"""The uncommitted seals, by run."""
 
 
 def _staged(files: Files, own: str, queues: set[str]) -> Staged:
-    """Of runs whose driver is not known to live."""
+    """The uncommitted seals of runs whose driver is not known to be alive."""
     found, left = {}, []
     for name in files.names(""):
         if name == own or owner.alive(files, name) is True:
@@ -95,7 +95,7 @@ def _staged(files: Files, own: str, queues: set[str]) -> Staged:
 
 
 def _abandoned(files: Files, staged: Staged) -> Staged:
-    """Without the runs whose drivers give a sign of life."""
+    """`staged` without the runs whose drivers are alive."""
     doubtful = [name for name in staged if owner.alive(files, name) is None]
     if doubtful:
         log.warning(

@@ -1,4 +1,4 @@
-"""Checks on the queues themselves: do they exist, is their order safe, who else reads them."""
+"""Checks the queues: whether they exist, whether their order is safe, and who else reads them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from leash.spark.task.ordered import lock, lock_queue, unlock
 
 log = logging.getLogger(__name__)
 
-_OTHERS_LEAVE = 5.0  # seconds for the tasks of an earlier life to go away
+_OTHERS_LEAVE = 5.0  # seconds for the tasks of an earlier run to end
 _SHORT = 5.0  # seconds for a confirm
 
 
 def refuse_stream(option: str, queue: str, found: Traits | None) -> None:
-    """Reading does not use a stream up, so there is nothing to take from it, and nothing to give back."""
+    """Refuse a stream: reading does not remove its messages, so none can be taken or returned."""
     if found is not None and found.kind == "stream":
-        raise ConfigError(option, queue, "is a stream: only classic and quorum queues can be read")
+        raise ConfigError(option, queue, "is a stream: read it by the option stream")
 
 
 class Guard:
-    """Warns once per queue and reason."""
+    """Checks the queues of one query. Warns once per queue and reason."""
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
@@ -40,7 +40,7 @@ class Guard:
         self.quorum: frozenset[str] = frozenset()
 
     def check(self, link: Connection) -> None:
-        """Before the first plan."""
+        """Check all queues before the first plan."""
         exclusive, limbo, quorum = [], [], []
         for queue in self._settings.queues:
             name = queue.name
@@ -78,13 +78,13 @@ class Guard:
             raise ConfigError(
                 "ordered",
                 True,
-                f"queue {queue!r} cannot be inspected, so nobody knows what keeps its order: grant this user "
+                f"queue {queue!r} cannot be inspected, so its order cannot be guaranteed: grant this user "
                 "the configure permission for it",
             )
         self._warn(queue, "traits", "could not be inspected; may this user configure it?")
 
     def _check_limit(self, link: Connection, queue: str, found: Traits, limit: int) -> None:
-        """Tasks copy what came back too often, in time. Say where that is not enough."""
+        """Tasks rescue messages that were redelivered too often. Warn if that is not enough."""
         if "x-dead-letter-exchange" in found.arguments:
             return
         default = "" if "x-delivery-limit" in found.arguments else ", the default,"
@@ -93,17 +93,19 @@ class Guard:
             self._warn(
                 queue,
                 "limit",
-                f"{has}this user may not write to the default exchange, so messages that came back too often "
+                f"{has}this user may not write to the default exchange, so messages redelivered too often "
                 "cannot be rescued, and the broker drops them. Grant write for 'amq.default', or give the "
                 "queue a dead-letter exchange",
             )
         elif limit < LIMIT:
-            rescued = f"messages are rescued once they came back {danger(limit)} times, which may be too late"
+            rescued = f"messages are rescued after {danger(limit)} redeliveries, which may be too late"
             risk = rescued if limit else "the broker drops them the first time that a task fails"
             self._warn(queue, "limit", f"{has}{risk}. Give it a higher limit, or a dead-letter exchange")
 
     def _check_helpers(self, link: Connection, queue: str, found: Traits) -> None:
-        """What tasks need beside an ordered queue: its lock, and its limbo if it counts deliveries."""
+        """Check the queues that tasks need beside an ordered one: its lock, and its limbo if it counts
+        deliveries.
+        """
         needed, quorum = [lock_queue(queue)], found.kind == "quorum"
         try:
             if lock(link, queue):
@@ -122,7 +124,7 @@ class Guard:
             raise ConfigError(
                 "ordered",
                 True,
-                f"messages of quorum queue {queue!r} that came back too often are copied to {needed[-1]!r}: "
+                f"messages of quorum queue {queue!r} redelivered too often are copied to {needed[-1]!r}: "
                 "grant this user write for 'amq.default'",
             )
 
@@ -132,14 +134,14 @@ class Guard:
         return self._may_publish
 
     def _look_for_limbo(self, link: Connection, queue: str) -> None:
-        """An ordered query may have left messages there, and only such a one reads them."""
+        """An ordered query may have left messages in limbo, which only an ordered query reads."""
         with suppress(NotFound, AccessRefused, ResourceLocked), link.channel() as channel:
             if waiting := topology.state(channel, limbo_queue(queue)).ready:
                 self._warn(
                     queue,
                     "limbo",
-                    f"has {waiting} messages in {limbo_queue(queue)!r} that came back too often: this query "
-                    "will not see them. Read them with ordered=true first, or by a live consumer",
+                    f"has {waiting} messages in {limbo_queue(queue)!r} that were redelivered too often: this "
+                    "query will not see them. Read them with ordered=true first, or with a live consumer",
                 )
 
     def _check_order(self, link: Connection, queue: str, found: Traits) -> None:
@@ -154,18 +156,18 @@ class Guard:
                 raise ConfigError(
                     "ordered",
                     True,
-                    f"queue {queue!r} has {consumers} other consumers; its order is theirs too",
+                    f"queue {queue!r} has {consumers} other consumers, which would break its order",
                 )
             time.sleep(0.1)
 
     def found(self, link: Connection, queue: str) -> None:
-        """One that was missing is new, and nobody knows yet what it is."""
+        """Check a queue that was missing before."""
         if queue in self._absent:
             self._absent.clear()
             self.check(link)
 
     def look_again(self, link: Connection, came_back: Container[str]) -> None:
-        """Tasks of these ordered queues use limbo, if they were made again as quorum queues."""
+        """Inspect ordered queues whose messages were redelivered: as new quorum queues they need a limbo."""
         for name in (queue.name for queue in self._settings.queues):
             if name not in came_back or name in self.limbo:
                 continue
@@ -186,7 +188,7 @@ class Guard:
         self._warn(queue, "missing", "does not exist; going on without it")
 
     def in_limbo(self, link: Connection, queue: str) -> int:
-        """How many of a queue's messages wait in its limbo, before all others."""
+        """How many of a queue's messages wait in its limbo, to be read first."""
         if queue not in self.limbo:
             return 0
         try:
@@ -196,7 +198,7 @@ class Guard:
             return 0  # the next task declares it again
 
     def watch(self, state: QueueState) -> None:
-        """Between batches nobody of ours consumes, so a consumer now is somebody else's."""
+        """Warn of consumers between batches, when none is ours."""
         if state.consumers:
             self._warn(
                 state.name,
@@ -216,15 +218,15 @@ def _refuse_disorder(queue: str, found: Traits) -> None:
         raise ConfigError(
             "ordered",
             True,
-            f"quorum queue {queue!r} keeps no order among consumers unless it was declared "
+            f"quorum queue {queue!r} keeps no order across consumers unless it was declared "
             "with x-single-active-consumer",
         )
 
 
 def _may_publish(link: Connection) -> bool:
-    """Whether copies can be made: a message for a queue that nobody has comes back, unless it is refused.
+    """True if copies can be published: tried with a message for a queue that does not exist.
 
-    On a connection of its own, for an alarm blocks those that publish.
+    On a connection of its own, since an alarm blocks those that publish.
     """
     nobody = Outgoing(b"", "", f"leash.nobody.{secrets.token_hex(8)}", mandatory=True)
     own = connect(link.uri, name="leash spark publish")
@@ -233,7 +235,7 @@ def _may_publish(link: Connection) -> bool:
     except AccessRefused:
         return False
     except PublishError:
-        pass  # unroutable, as it should be; or nobody knows, for the broker takes no messages now
+        pass  # unroutable, as expected; or unknown, since the broker takes no messages now
     finally:
         own.abort()
     return True

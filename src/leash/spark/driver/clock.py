@@ -7,6 +7,6 @@ from collections.abc import Callable
 
 
 def forward_clock() -> Callable[[], int]:
-    """Wall time, so that token states mean something after a restart, but it only moves forward."""
+    """Wall time, so that token states are valid after a restart, but it never goes back."""
     wall, steady = time.time_ns(), time.monotonic_ns()
     return lambda: wall + time.monotonic_ns() - steady

@@ -35,7 +35,9 @@ _PARALLEL = 16
 
 
 class Driver:
-    """Everything here may be lost at any moment: what matters is in the offset or in the staging folder."""
+    """Plans a query's batches. May be lost at any moment: lasting state is in the offset or the staging
+    folder.
+    """
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
@@ -66,13 +68,13 @@ class Driver:
     # --- Spark's calls ---
 
     def initial(self) -> Plan:
-        """Spark may ask twice, and must get the same run."""
+        """The first offset. Spark may ask twice, and must get the same run."""
         if self._minted is None:
             self._minted = first_plan()
         return self._minted
 
     def latest(self, given: Plan, all_available: bool) -> Plan:
-        """The plan of the next batch, or `given` itself when there is nothing to grant."""
+        """The plan of the next batch, or `given` itself if there is nothing to grant."""
         start = self._moved.get(given.run, given)
         self._follow()
         if self._known != start.run:
@@ -90,7 +92,7 @@ class Driver:
             "tokens": planner.tokens(self._clock()),
             "balances": planner.balances(),
         }
-        # Spark has taken the plan, or it will ask again from `start`: either way this planner is spent.
+        # Spark has taken the plan, or will ask again from `start`: either way this planner is used up.
         self._settled = None
         return plan
 
@@ -102,8 +104,8 @@ class Driver:
     def reading(self, plan: Plan) -> None:
         """Spark is about to read this batch.
 
-        If an earlier process planned it, what is sealed by now was not in the queues when AvailableNow
-        counted them. No clock can tell: every executor has its own.
+        If an earlier process planned it, messages already sealed were not in the queues when AvailableNow
+        counted them. Clocks cannot tell, since every executor has its own.
         """
         if self._targets is not None and plan.seq not in self._planned and self._replayed is None:
             self._replayed = {f"{plan.folder}/{name}" for name in self._files.names(plan.folder)}
@@ -113,9 +115,9 @@ class Driver:
         cleanup.commit(self._files, plan)
 
     def report(self) -> dict[str, Any] | None:
-        """For the query's progress.
+        """The report for the query's progress.
 
-        Spark asks right after planning: the last batch is known by then, not this one.
+        Spark asks right after planning: the last batch's result is known by then, but not this one's.
         """
         return self._report
 
@@ -129,7 +131,7 @@ class Driver:
     # --- partitions ---
 
     def _follow(self) -> None:
-        """The queues of partitions, as they are now."""
+        """Look up the current queues of the partitions."""
         if self._following is None:
             return
         queues = connections.patiently(lambda: self._following.queues(self._connection()))  # type: ignore[union-attr]
@@ -143,7 +145,7 @@ class Driver:
     # --- start-up ---
 
     def _enter(self, start: Plan) -> Plan:
-        """The first plan of this process: look at what an earlier one left behind."""
+        """Resume in a new process: check what an earlier one left behind."""
         connections.patiently(lambda: self._guard.check(self._connection()))
         if self._minted is not None and start.run == self._minted.run:
             self._adopt = checkpoint.orphans(self._files, self._settings, start.run)
@@ -163,7 +165,7 @@ class Driver:
 
     def _keep_claiming(self, name: str) -> None:
         while not self._stop.wait(owner.CLAIM_EVERY):
-            with suppress(Exception):  # an object store's are of many kinds, and the next try comes soon
+            with suppress(Exception):  # object stores raise many kinds of errors, and the next try is soon
                 owner.claim(self._files, name)
 
     def _refuse_async_progress(self, start: Plan) -> None:
@@ -177,7 +179,7 @@ class Driver:
     # --- the batch that ended ---
 
     def _settle(self, start: Plan) -> tuple[Settled, Planner]:
-        """Cached: while idle, Spark asks many times a second from the same start."""
+        """Cached: while idle, Spark asks many times per second from the same start."""
         if self._settled is not None and self._settled[0] == start.folder:
             return self._settled[1:]
         now = self._clock()
@@ -200,7 +202,7 @@ class Driver:
         return settled, planner
 
     def _since_counted(self, start: Plan, settled: Settled) -> list[tuple[str, int]]:
-        """The rows of each split that was read after AvailableNow had counted what is ready."""
+        """The rows of each split that was read after AvailableNow counted the ready messages."""
         if start.seq not in self._planned and self._replayed is None:
             return []
         known = self._replayed or set()
@@ -213,19 +215,19 @@ class Driver:
     def _took(self, planner: Planner, start: Plan, now: int) -> int | None:
         """How long the batch ran.
 
-        Tasks note when they are done: until now, the trigger may have been waiting.
+        Tasks note when they are done, since the trigger may have waited since then.
         """
         if self._settings.target_delay is None or planner.planned_at is None:
             return None
         done = notes.done_at(self._files, start)
-        if done is None or not planner.planned_at < done < now:  # a clock that is off
+        if done is None or not planner.planned_at < done < now:  # a wrong clock
             done = now
         return done - planner.planned_at
 
     # --- the batch to come ---
 
     def _adopted(self, start: Plan, settled: Settled, planner: Planner) -> Plan | None:
-        """What an earlier life sealed comes before anything new."""
+        """Messages that an earlier run sealed are read before anything new."""
         paths = [path for path in self._adopt if path not in start.adopted]
         if not paths:
             self._adopt = []
@@ -263,7 +265,7 @@ class Driver:
     def _grants_available_now(
         self, planner: Planner, targets: Targets, all_available: bool
     ) -> dict[str, int]:
-        """Returning nothing would end the query, so wait for tokens here."""
+        """Wait for tokens: returning no plan would end the query."""
         left = self._passable(targets.left())
         if not left:
             return {}
@@ -295,7 +297,7 @@ class Driver:
         new = []
         rows = sum(seal.rows for split, seal in settled.pairs() if not split.adopted)
         if rows:
-            # A break since the batch was planned may have come right after its acks.
+            # A connection lost since the batch was planned may have been lost right after its acks.
             broken = self._unbroken_since > start.state.get("planned_at", 0)
             new.append(Seen(start.folder, now, rows, kept=broken or not settled.acked))
         kept, overflow = remember(
@@ -326,7 +328,7 @@ class Driver:
         for queue in self._settings.queues:
             try:
                 state = topology.state(channel, queue.name)
-            except NotFound as error:  # which closed the channel
+            except NotFound as error:  # the channel is closed too
                 self._guard.missing(queue.name, error)
                 channel = self._connection().channel()
                 continue
@@ -341,7 +343,7 @@ class Driver:
         return self._passable(ready)
 
     def _passable(self, ready: dict[str, int]) -> dict[str, int]:
-        """Without the queues whose next message is a gate that is closed."""
+        """The queues whose next message is not a closed gate."""
         if self._following is None:
             return ready
         held = self._following.held(self._connection())

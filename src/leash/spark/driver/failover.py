@@ -1,10 +1,10 @@
-"""Whether the driver's node still knows how deep the queues are, and whether another one would.
+"""Checks that the driver's node still knows how deep the queues are, and finds another one that does.
 
 A node that is cut off from the others keeps its clients' connections open, answers their heartbeats, and
-goes on telling the depths that quorum queues had then: nothing to read, or a little again and again. So where
-other hosts are known and these depths have not changed for some seconds, it is asked for a queue of our own,
-which takes the word of a majority. If that does not come and another host grants one, the driver moves.
-`leash.consumer.failover` does the same for a consumer, by other means: here nobody must consume.
+keeps reporting the old depths of quorum queues. So if other hosts are known and these depths have not changed
+for some seconds, the node is asked to declare a queue, which needs a majority. If it cannot and another host
+can, the driver moves. `leash.consumer.failover` does the same for a consumer by other means: the driver must
+not consume.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from leash.errors import AccessRefused, AmqpError, ConnectionLost
 log = logging.getLogger(__name__)
 
 QUIET = 3.0
-"""Seconds without a change, or since the last answer, until the node is asked."""
+"""Seconds without a change, or since the last answer, before the node is asked."""
 PATIENCE = 2.0
 """Seconds for each step of an answer."""
 LONGEST = 60.0
 """Seconds until the next question while no node answers better than ours."""
 
 _KHEPRI = (4, 2)
-"""Before, nodes make queues without a majority."""
+"""Earlier versions declare queues without a majority."""
 
 _Declare = wire.unchecked(commands.Queue.Declare)
 
 
 class Lookout:
-    """Told what the driver's node says."""
+    """Watches the depths that the driver's node reports."""
 
     def __init__(self) -> None:
         self._told: tuple[str, dict[str, int]] | None = None
@@ -44,7 +44,7 @@ class Lookout:
         self._backoff = Backoff(QUIET, LONGEST)
 
     def look(self, link: Connection, depths: dict[str, int]) -> None:
-        """`depths` are those of quorum queues. Ends the connection, and says so, if another is better."""
+        """`depths` are those of quorum queues. Closes the connection and raises if another host is better."""
         if not depths or len(link.uri.hosts) < 2 or link.version < _KHEPRI:
             return
         wait = QUIET
@@ -66,11 +66,11 @@ class Lookout:
 
 
 def grants(link: Connection) -> bool:
-    """Whether a node has a majority's word: it makes a queue and deletes it. True also where it must not."""
+    """True if a node has a majority: it declares a queue and deletes it. Also True if this is not allowed."""
     name = f"leash.proof.{secrets.token_hex(8)}"
     try:
         channel = link.channel()
-        # Exclusive: it ends with the connection at the latest.
+        # Exclusive: it is gone when the connection ends.
         request = _Declare(0, name, passive=False, durable=False, exclusive=True)
         channel.call(request, commands.Queue.DeclareOk, timeout=PATIENCE)
         topology.delete_queue(channel, name)

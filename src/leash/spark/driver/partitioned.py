@@ -1,4 +1,4 @@
-"""The driver's view of partitions: which queues they have now, and which of them wait at a gate."""
+"""The driver's view of partitions: their current queues, and which of them wait at a gate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOOK_EVERY = 1.0
 
 
 class Following:
-    """Of one query."""
+    """The partitions of one query."""
 
     def __init__(self, partitions: str) -> None:
         self._partitions = partitions
@@ -23,7 +23,7 @@ class Following:
         self._gates: dict[str, gates.Gate] = {}
 
     def queues(self, link: Connection) -> tuple[QueueSpec, ...]:
-        """All queues that may hold messages, looked up anew about every second."""
+        """All queues that may hold messages, looked up again about every second."""
         if time.monotonic() - self._looked >= _LOOK_EVERY:
             layout = layout_store.need(link, self._partitions)
             self._queues = tuple(QueueSpec(queue) for queue in layout.all_queues)
@@ -31,7 +31,7 @@ class Following:
         return self._queues
 
     def settle(self, results: Iterable[tuple[tuple[str, int], Seal]]) -> None:
-        """Remember where a split ended at a gate."""
+        """Remember the splits that ended at a gate."""
         for (queue, _), seal in results:
             self._gates.pop(queue, None)
             if (gate := seal.gate) is not None:
@@ -39,7 +39,7 @@ class Following:
                 self._gates[queue] = gates.Gate(self._partitions, move, sources)
 
     def held(self, link: Connection) -> list[str]:
-        """The queues not to read now: it would only send their messages there and back."""
+        """The queues not to read now: their messages would only be taken and returned."""
         if not self._gates:
             return []
         passed = layout_store.recall(link, self._partitions).passed

@@ -1,8 +1,7 @@
-"""How much of which queue goes into the next batch. Pure: depths, counts and the time come in, grants go out.
+"""How much of which queue goes into the next batch. Pure: depths, counts and the time in, grants out.
 
-Grants are permissions, not counts: other consumers, expiry and purges make reads short, and `settle` puts
-balances and tokens right afterwards. Everything that the next process needs travels in the offset, as
-`state`.
+Grants are permissions, not counts: other consumers, expiry and purges make reads short, and `settle` corrects
+balances and tokens afterwards. Everything that the next process needs is in the offset, as `state`.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import Any
 
 from leash.policies.fair import DeficitRoundRobin, Ticket
 from leash.policies.tokens import TokenBucket
-from leash.spark.settings import MAX_ORDERED_SPLIT, SourceSettings
+from leash.spark.settings import MAX_ORDERED_SPLIT, Limits
 from leash.spark.staging.seals import Seal
 
-TOTAL = ""  # the name of the bucket over all queues; no queue can have it
+TOTAL = ""  # the name of the bucket for all queues; no queue can have it
 _SIZE_UNKNOWN = 1 << 20  # bytes: before the first batch, assume big messages
-_FIRST_BUDGET = 10_000  # rows, for targetDelay, before anything was measured
-_EMPTY_BATCHES = 2  # in a row on a queue, and AvailableNow is done with it
+_FIRST_BUDGET = 10_000  # rows, for targetDelay, before anything is measured
+_EMPTY_BATCHES = 2  # in a row end a queue's part in AvailableNow
 
 Grant = tuple[str, int]
 
@@ -27,7 +26,7 @@ Grant = tuple[str, int]
 class Planner:
     """The policies of one source, restored from one offset."""
 
-    def __init__(self, settings: SourceSettings, state: Mapping[str, Any], now: int) -> None:
+    def __init__(self, settings: Limits, state: Mapping[str, Any], now: int) -> None:
         self._settings = settings
         self._names = [queue.name for queue in settings.queues]
         self._fair = DeficitRoundRobin(
@@ -83,13 +82,13 @@ class Planner:
         return rows
 
     def _resize(self, granted: int, rows: int, took: int | None) -> None:
-        """Steer towards the target delay, at most by half or double at a time: one odd batch must not
-        run away."""
+        """Steer towards the target delay, by a factor of at most two at a time, so that one odd batch does
+        little harm."""
         target = self._settings.target_delay
         if target is None or not rows or not took:
             return
         aim = rows * target // took
-        # A batch that the queues could not fill says only that more of them would have fitted.
+        # A batch that the queues could not fill says only that more rows would have fitted.
         if granted >= self._budget or aim < self._budget:
             self._budget = max(1, min(max(aim, -(-self._budget // 2)), 2 * self._budget))
 
@@ -98,7 +97,7 @@ class Planner:
     def wanted(
         self, ready: Mapping[str, int], now: int, *, all_available: bool = False, hurry: bool = False
     ) -> dict[str, int]:
-        """How many permits of each budget the next batch could use; empty when it should wait."""
+        """How many permits of each budget the next batch could use; empty if it should wait."""
         backlog, size = self._demand(ready, now, all_available, hurry)
         wanted = {} if self._settings.budget is None else {self._settings.budget.name: size}
         for queue in self._settings.queues:
@@ -117,9 +116,9 @@ class Planner:
         hurry: bool = False,
         permits: Mapping[str, int] | None = None,
     ) -> dict[str, int]:
-        """What each queue may give; empty when the batch should wait. `hurry`: do not wait for a minimum.
+        """The grant of each queue; empty if the batch should wait. `hurry`: do not wait for a minimum.
 
-        Of a budget, no more than the permits that were taken for this batch.
+        `permits` are those that were taken from each budget for this batch: its queues get no more.
         """
         backlog, budget = self._demand(ready, now, all_available, hurry)
         for name, count in (permits or {}).items():
@@ -139,7 +138,7 @@ class Planner:
         return grants
 
     def _shared(self, name: str, backlog: Mapping[str, int], permits: int) -> dict[str, int]:
-        """What the queues of one budget may give at most, by quantum."""
+        """The most that the queues of one budget get, by quantum."""
         quanta = {
             queue.name: queue.quantum
             for queue in self._settings.queues
@@ -151,7 +150,7 @@ class Planner:
     def _demand(
         self, ready: Mapping[str, int], now: int, all_available: bool, hurry: bool
     ) -> tuple[dict[str, int], int]:
-        """What each queue could give, and how many messages the batch could have."""
+        """The backlog of each queue, and how many messages the batch could have."""
         least = self._settings.min_records_per_trigger
         if least is not None and not hurry and sum(ready.values()) < least and not self._waited(now):
             return {}, 0
@@ -188,7 +187,7 @@ class Planner:
         return min(limits)
 
     def wait(self, names: Iterable[str], now: int) -> int:
-        """Nanoseconds until one of these queues may give a message."""
+        """Nanoseconds until one of these queues may be granted a message."""
         total = self._buckets[TOTAL].wait(now) if TOTAL in self._buckets else 0
         each = [self._buckets[name].wait(now) if name in self._buckets else 0 for name in names]
         return max(total, min(each, default=0))
@@ -200,7 +199,7 @@ class Planner:
         return {name: self._fair.balance(name) for name in self._names}
 
 
-def _buckets(settings: SourceSettings) -> dict[str, TokenBucket]:
+def _buckets(settings: Limits) -> dict[str, TokenBucket]:
     found = {}
     for queue in settings.queues:
         if queue.rate is not None:
@@ -211,7 +210,7 @@ def _buckets(settings: SourceSettings) -> dict[str, TokenBucket]:
     return found
 
 
-def cut(grants: Mapping[str, int], settings: SourceSettings) -> list[Grant]:
+def cut(grants: Mapping[str, int], settings: Limits) -> list[Grant]:
     """Splits of nearly equal size per queue, dealt out in turn so that tasks side by side read
     different queues."""
     total = sum(grants.values())
@@ -228,14 +227,14 @@ def cut(grants: Mapping[str, int], settings: SourceSettings) -> list[Grant]:
 
 
 class Targets:
-    """What AvailableNow still has to read: the ready counts at the start, less the rows that came since."""
+    """What AvailableNow still has to read: the ready counts at the start, less the rows read since."""
 
     def __init__(self, ready: Mapping[str, int]) -> None:
         self._left = dict(ready)
         self._empty = dict.fromkeys(ready, 0)
 
     def settle(self, came: Iterable[tuple[str, int]]) -> None:
-        """Others may take what we were after: a queue that gave nothing twice in a row has nothing for us."""
+        """Count the rows read. A queue that gave none twice in a row is done: others took its messages."""
         rows: dict[str, int] = {}
         for name, count in came:
             rows[name] = rows.get(name, 0) + count

@@ -1,4 +1,4 @@
-"""What an operator sees in the query's progress: what came of the last batch, and what the next may take."""
+"""What an operator sees in the query's progress: the last batch's result and the next one's grants."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from leash.spark.offsets import Plan, splits_of
 
 
 def of(start: Plan, settled: Settled, plan: Plan) -> dict[str, Any]:
-    """`batch` and `queues` are of the batch that was settled, `next` of the one that was planned.
+    """`batch` and `queues` describe the settled batch, `next` the planned one.
 
-    Shares are of the rows that came, not of those that were granted.
+    Shares are of the rows read, not of those granted.
     """
     queues: dict[str, dict[str, Any]] = {}
     for split, seal in settled.pairs():

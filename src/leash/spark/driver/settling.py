@@ -1,4 +1,4 @@
-"""Settling a finished batch: what really came of it, before the next one is planned."""
+"""Settling a finished batch: what was really read, before the next one is planned."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from leash.spark.staging.files import Files
 from leash.spark.staging.seals import Seal
 
 Each = Callable[..., Iterable[Any]]
-"""`map`, or one that works on several at a time."""
+"""`map`, or a parallel version of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What really came of a batch: one seal per split, in order, and whether the broker heard every ack."""
+    """The result of a batch: one seal per split, in order, and whether the broker got every ack."""
 
     splits: tuple[Split, ...]
     seals: tuple[Seal, ...]
@@ -30,7 +30,7 @@ class Settled:
 
 
 def settle(files: Files, plan: Plan, each: Each = map) -> Settled:
-    """Close the batch before the next is planned: what nobody read can be read by nobody from now on."""
+    """Close the batch before the next is planned: splits that were not read can no longer be read."""
     splits = tuple(splits_of(plan))
 
     def close(split: Split) -> Seal:

@@ -1,1 +1,1 @@
-"""The staging folder: every file in it, who writes it, and when it goes."""
+"""The staging folder: every file in it, who writes it, and when it is deleted."""

@@ -17,7 +17,7 @@ from leash.spark.staging import paths
 from leash.spark.staging.files import Files, Writer
 from leash.spark.staging.seals import Chunk, Seal
 
-INLINE = 64 * 1024  # a smaller split travels inside its seal
+INLINE = 64 * 1024  # bytes; a smaller split is stored in its seal
 _CHUNK_ROWS = 10_000
 _CHUNK_BYTES = 8 << 20
 
@@ -47,7 +47,9 @@ class Lot(Protocol):
 
 
 class ChunkWriter:
-    """Opens its file at once: a full or read-only disk must fail before anything is taken."""
+    """Writes a split's rows. Opens its file at once: a full or read-only disk must fail before anything is
+    taken.
+    """
 
     def __init__(self, files: Files, path: str) -> None:
         self._files, self._path = files, path
@@ -76,7 +78,7 @@ class ChunkWriter:
             self._flush()
 
     def finish(self) -> str:
-        """Durable on return; the chunk file's name, or nothing when the rows fit into the seal."""
+        """Durable on return; the chunk file's name, or "" if the rows fit into the seal."""
         self._flush()
         if sum(chunk.length for chunk in self.chunks) <= INLINE:
             self.inline = b"".join(data for _, data in self._encoded)
@@ -124,14 +126,14 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
-        # AMQP lets a routing key be any bytes; Spark's strings are UTF-8.
+        # An AMQP routing key may be any bytes; Spark's strings are UTF-8.
         return pa.array([readable(text) for text in values], kind)
 
 
 def read_chunks(
     files: Files, seal_path: str, seal: Seal, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The sealed rows, chunk by chunk. What is lost is lost: nothing is consumed in its place."""
+    """The sealed rows, chunk by chunk. Nothing is consumed in place of lost rows."""
     folder = paths.folder_of(seal_path)
     for number, (chunk, data) in enumerate(_stretches(files, folder, seal)):
         if len(data) == chunk.length and zlib.crc32(data) == chunk.crc:

@@ -1,4 +1,4 @@
-"""What is kept in the staging folder, and when it goes: a run begins, a batch is committed, a run used up."""
+"""When files in the staging folder are deleted: after a batch is committed, and after a run is used up."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from leash.spark.staging.seals import Seal
 
 
 def begin(files: Files, run: str) -> None:
-    """Make a new run's fence. Never for a run that has begun: a wiped folder must stay recognisable."""
+    """Create a new run's fence; never an old run's, so that a wiped folder is recognised."""
     fence.write_fence(files, run, fence.Fence(floor=0))
 
 
 def commit(files: Files, plan: Plan) -> None:
-    """The floor first: whoever is still at work on these batches must find it before its files go."""
+    """Delete what a committed batch no longer needs. The floor is raised first: a task that is still working
+    on these batches must see it before its files are deleted."""
     fence.raise_floor(files, plan.run, plan.seq)
     remembered = {seen.folder for seen in plan.seen or ()}
     for seq, folder in batches(files, plan.run):
@@ -30,7 +31,7 @@ def commit(files: Files, plan: Plan) -> None:
 
 
 def drop_chunks(files: Files, folder: str) -> None:
-    """Keep the seals, for deduplication; the rows themselves are committed."""
+    """Delete the rows, which are committed; keep the seals, for deduplication."""
     for name in files.names(folder):
         if paths.is_chunk(name):
             files.delete(f"{folder}/{name}")
@@ -43,7 +44,7 @@ def batches(files: Files, run: str) -> list[tuple[int, str]]:
 
 
 def sealed_beyond(files: Files, run: str, seq: int) -> list[tuple[str, Seal]]:
-    """Seals with rows in batches after `seq`: a checkpoint that was rolled back does not know them."""
+    """Seals with rows in batches after `seq`, which a rolled-back checkpoint does not know."""
     found = []
     for number, folder in batches(files, run):
         names = files.names(folder) if number > seq else []
@@ -58,10 +59,10 @@ def sealed_beyond(files: Files, run: str, seq: int) -> list[tuple[str, Seal]]:
 
 
 def use_up(files: Files, spent: Iterable[str], remembered: Container[str] = ()) -> None:
-    """Delete seals of other runs, and their rows; of those that are remembered, the hashes stay.
+    """Delete seals of other runs, and their rows; remembered ones keep their hashes.
 
-    Nothing else goes: the rest of such a run may be other queues' messages. (Earlier versions wrote names of
-    runs into `spent`, not paths of seals.)
+    Nothing else is deleted: the rest of such a run may be other queues' messages. (Earlier versions wrote
+    names of runs into `spent`, not paths of seals.)
     """
     for path in spent:
         seal = seals.read_seal(files, path) if paths.is_seal(path) else None
@@ -79,7 +80,7 @@ def use_up(files: Files, spent: Iterable[str], remembered: Container[str] = ()) 
 
 
 def _sweep(files: Files, run: str) -> None:
-    """Delete a run that was taken over, once nobody has anything in it."""
+    """Delete a run that was taken over once nothing in it is needed."""
     mark = fence.read_fence(files, run)
     if mark is None or not mark.closed:
         return

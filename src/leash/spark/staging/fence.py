@@ -1,6 +1,6 @@
 """The fence of a run: which batches are over, so that an attempt that outlived its batch takes nothing.
 
-A task that cannot find the fence refuses as well: the folder is then not the one that the driver uses.
+A task that cannot find the fence refuses too: then the folder is not the one that the driver uses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leash.spark.staging.files import Files
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Batches up to `floor` are committed. `closed`: the whole run is, another one took over."""
+    """Batches up to `floor` are committed. `closed`: the whole run is over, and another one took over."""
 
     floor: int
     closed: bool = False
@@ -37,30 +37,30 @@ def write_fence(files: Files, run: str, fence: Fence) -> None:
 
 
 def raise_floor(files: Files, run: str, floor: int) -> None:
-    """Never down: a replayed commit must not reopen a batch."""
+    """Raise the floor, never lower it: a replayed commit must not reopen a batch."""
     fence = read_fence(files, run)
     if fence is not None and floor > fence.floor:
         write_fence(files, run, Fence(floor, fence.closed))
 
 
 def close_run(files: Files, run: str) -> None:
-    """Keeps the floor: it tells the run's finished batches from the ones that nobody saw."""
+    """Close a run. The floor stays: it tells the finished batches from those that were never committed."""
     fence = read_fence(files, run)
     write_fence(files, run, Fence(0 if fence is None else fence.floor, closed=True))
 
 
 def check_fence(files: Files, split: Split) -> None:
-    """Before anything is consumed: raises Fenced unless this split's batch is still to be read."""
+    """Called before anything is consumed: raises Fenced unless this split's batch is still to be read."""
     _check(files, split, split.seq)
 
 
 def check_seal(files: Files, split: Split) -> None:
-    """After a seal was made or found: raises Fenced unless it counts.
+    """Called after a seal was made or found: raises Fenced unless it counts.
 
-    Before the floor passes a batch, its seals are only added to, and the driver makes those that are missing
-    before it plans the next batch. So a seal that is there while the floor is not above its batch is the one
-    that the driver has seen, or will see, and it stays. Once the floor has passed, the batch's seals are
-    deleted, and one that was made after that decides nothing: nobody must read it, nor ack what it holds.
+    Until the floor passes a batch, seals are only added to it, and the driver makes the missing ones before
+    it plans the next batch. So a seal that exists while the floor is not above its batch is the one that the
+    driver has seen, or will see, and it stays. Once the floor has passed, the batch's seals are deleted, and
+    one that is made after that decides nothing: no task may read it or ack its messages.
     """
     _check(files, split, split.seq + 1)
 
@@ -74,5 +74,5 @@ def _check(files: Files, split: Split, over: int) -> None:
         )
     if fence.closed or fence.floor >= over:
         raise Fenced(
-            f"batch {split.seq} of run {split.run} is over; this attempt came too late. Nothing was consumed"
+            f"batch {split.seq} of run {split.run} is over; this attempt is too late. Nothing was consumed"
         )

@@ -1,8 +1,8 @@
-"""The few file operations that staging stands on, for folders where *exclusive create* can be trusted.
+"""The file operations that staging needs, for folders where *exclusive create* can be trusted.
 
-fsspec's generic `mode="create"` checks and then writes, so two racers both win. Hence an allow-list: local
-folders by `link(2)`, and object stores whose own conditional write is known to be atomic. Anything else is
-refused.
+fsspec's generic `mode="create"` checks and then writes, so two racing writers can both succeed. Hence an
+allow-list: local folders by `link(2)`, and object stores whose conditional write is known to be atomic.
+Anything else is refused.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ class Writer(Protocol):
 
 
 class Files(Protocol):
-    """Paths are relative to one staging location and use `/`."""
+    """The files of one staging location. Paths are relative to it and use `/`."""
 
     def read(self, path: str) -> bytes | None:
-        """The whole file, or None if there is none."""
+        """The whole file, or None if it does not exist."""
 
     def create(self, path: str, data: bytes) -> None:
-        """All of it or nothing, durable on return; FileExistsError if the path is taken."""
+        """Create a file, atomically and durable on return; FileExistsError if the path is taken."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """All of it or nothing, over whatever was there."""
+        """Create or replace a file, atomically."""
 
     def delete(self, path: str) -> None:
-        """A missing file is fine."""
+        """Delete a file; a missing one is fine."""
 
     def delete_folder(self, path: str) -> None:
-        """With all that is in it; a missing folder is fine."""
+        """Delete a folder and its contents; a missing one is fine."""
 
     def names(self, folder: str) -> list[str]:
-        """What lies directly in the folder, sorted; empty if the folder is missing."""
+        """The names directly in a folder, sorted; empty if it is missing."""
 
     def writer(self, path: str) -> Writer:
         """A new file; durable once `close` returns."""
 
     def reader(self, path: str) -> BinaryIO:
-        """FileNotFoundError if there is none."""
+        """Open a file; FileNotFoundError if it does not exist."""
 
 
 def absolute(location: str) -> str:
-    """A local path made absolute where the driver stands: executors stand elsewhere."""
+    """Make a local path absolute on the driver: executors have another working directory."""
     scheme = urlsplit(location).scheme
     if scheme in ("", "file", "local"):
         return os.path.abspath(_local_path(location))
@@ -76,7 +76,7 @@ def absolute(location: str) -> str:
 
 
 def open_files(location: str) -> Files:
-    """The file operations for a location that `absolute` let through."""
+    """The file operations for a location that `absolute` accepted."""
     scheme = urlsplit(location).scheme
     if scheme in _REMOTE:
         return RemoteFiles(_REMOTE[scheme], location)
@@ -122,7 +122,7 @@ class LocalFiles:
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, name))
-            # Not empty: somebody writes there right now. The next collection takes it.
+            # Not empty: another process is writing there. The next cleanup deletes it.
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
 
@@ -143,7 +143,7 @@ class LocalFiles:
         return os.path.join(self._root, path)
 
     def _make_folder(self, path: str) -> None:
-        """A folder that a power cut can take away would take its seals along."""
+        """Make a folder durably: a power cut must not remove it with its seals."""
         folder = os.path.dirname(path)
         if os.path.isdir(self._full(folder)):
             return
@@ -190,7 +190,7 @@ class _Durable(io.BufferedWriter):
 
 
 class _Late:
-    """Opens an object on the first write, so that a split that fits into its seal costs no upload."""
+    """Opens an object on the first write, so that a split that fits into its seal needs no upload."""
 
     def __init__(self, fs: Any, path: str) -> None:
         self._fs, self._path = fs, path
@@ -207,7 +207,7 @@ class _Late:
 
 
 class RemoteFiles:
-    """An object store through fsspec, listing caches off: a stale listing would hide a seal."""
+    """An object store through fsspec, without listing caches: a stale listing would hide a seal."""
 
     def __init__(self, protocol: str, location: str) -> None:
         try:

@@ -1,8 +1,8 @@
-"""Who drives a run, and whether it still does.
+"""Which driver owns a run, and whether it is alive.
 
 In the same process namespace of the same machine the kernel knows exactly, whatever the host is called now.
-For all others only signs of life count: the owner's file changes every few seconds. They are timed by our own
-clock, from the moment we look: another machine's clock may be off.
+For all others only heartbeats count: the owner's file changes every few seconds. They are timed by our own
+clock, from the moment we look: another machine's clock may be wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOK_EVERY = 0.5
 
 
 def claim(files: Files, run: str) -> None:
-    """Say that this process drives the run, now."""
+    """Record that this process drives the run now."""
     told = {
         "host": socket.gethostname(),
         "place": _place(),
@@ -36,7 +36,7 @@ def claim(files: Files, run: str) -> None:
 
 
 def alive(files: Files, run: str) -> bool | None:
-    """Whether the run's owner lives; None if it is out of our sight."""
+    """True if the run's owner is alive; None if we cannot see its machine."""
     data = files.read(paths.owner(run))
     if data is None:
         return False
@@ -53,7 +53,7 @@ def silent(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> set[str]:
-    """Those of the runs whose owners give no sign of life for a minute; returns early if all do."""
+    """The runs whose owners show no heartbeat for a minute; returns early if all do."""
     quiet = {run: files.read(paths.owner(run)) for run in runs}
     deadline = clock() + SILENT
     while quiet and clock() < deadline:
@@ -63,7 +63,7 @@ def silent(
 
 
 def _place() -> str:
-    """Where process ids mean the same and can be seen: one boot of a machine, one namespace, one user."""
+    """The scope in which process ids are unique and visible: one boot, one namespace, one user."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
@@ -72,8 +72,7 @@ def _place() -> str:
 
 
 def _born(pid: int) -> str:
-    """When the process started, in the kernel's words: a process id alone may have been given to
-    another since."""
+    """When the process started, according to the kernel: a process id alone may have been reused."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[19]

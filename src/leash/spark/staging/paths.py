@@ -1,13 +1,13 @@
-"""Every name in the staging folder, once.
+"""Every file name in the staging folder, in one place.
 
 <run>/owner.json                         who drives the run
 <run>/fence.json                         which of its batches are over
 <run>/<batch>-<nonce>/                   a batch
     <split>.seal                         the commit point of a split: what its rows are
     <split>-<attempt>.chunk              an attempt's rows
-    <split>.window                       how many messages an attempt may have given back
+    <split>.window                       how many messages an attempt may have returned
     <split>.limbo                        its queue turned out to have a limbo
-    <split>.acked                        the broker heard the ack
+    <split>.acked                        the broker got the ack
     <split>.done                         Spark took the last row, and when
 """
 
@@ -27,7 +27,7 @@ def batch(run: str, seq: int, nonce: str) -> str:
 
 
 def batch_number(name: str) -> int | None:
-    """Of a batch's folder; None for anything else in a run."""
+    """The number in the name of a batch's folder; None for any other name."""
     number, dash, _ = name.partition("-")
     return int(number) if dash and number.isdecimal() else None
 

@@ -1,5 +1,5 @@
-"""A seal is the commit point of a split: whoever creates it first decides what the split's rows are,
-for good."""
+"""A seal is the commit point of a split: the attempt that creates it first decides, for good, what the
+split's rows are."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _GATE = "gate "
 
 
 def ended_at_gate(move: int, sources: Iterable[str]) -> str:
-    """What a seal's `ended` says of a closed gate; the inverse of `Seal.gate`."""
+    """A seal's `ended` for a closed gate; the inverse of `Seal.gate`."""
     return _GATE + json.dumps([move, *sources])
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A stretch of the chunk file."""
+    """A section of the chunk file."""
 
     length: int
     crc: int
@@ -35,7 +35,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """`ended` is why reading stopped: filled, drained or deadline; a void seal says that nobody may
+    """`ended` is why reading stopped: filled, drained or deadline; a void seal says that no attempt may
     read any more."""
 
     attempt: str
@@ -54,12 +54,12 @@ class Seal:
 
     @property
     def came_back(self) -> bool:
-        """Whether any message had been delivered before."""
+        """True if any message had been delivered before."""
         return self.redelivered + self.dropped > 0
 
     @property
     def gate(self) -> tuple[int, tuple[str, ...]] | None:
-        """The move and the sources of the closed gate that reading ended at, if it did."""
+        """The move and the sources of the closed gate at which reading ended, if it did."""
         if not self.ended.startswith(_GATE):
             return None
         move, *sources = json.loads(self.ended.removeprefix(_GATE))
@@ -93,9 +93,9 @@ def read_seal(files: Files, path: str) -> Seal | None:
 
 
 def place_seal(files: Files, path: str, seal: Seal) -> Seal:
-    """The seal that stands afterwards: this one, or another attempt's that was first.
+    """The seal that counts: this one, or that of another attempt that was first.
 
-    Whatever the create says, what lies there decides: an error may come after the file did.
+    The file decides, whatever `create` says: it may fail after the file was created.
     """
     try:
         files.create(path, seal.encode())
@@ -108,12 +108,12 @@ def place_seal(files: Files, path: str, seal: Seal) -> Seal:
 
 
 def void_seal(files: Files, path: str) -> Seal:
-    """Close a split that nobody read, so that nobody can; returns what stands."""
+    """Close a split that was not read, so that none can be; returns the seal that counts."""
     return place_seal(files, path, Seal(attempt="void", void=True, at=time.time_ns()))
 
 
 def hashes_of(seals: Iterable[Seal]) -> set[bytes]:
-    """The rows' hashes, of all of them."""
+    """The hashes of all their rows."""
     return {seal.ids[at : at + HASH] for seal in seals for at in range(0, len(seal.ids), HASH)}
 
 

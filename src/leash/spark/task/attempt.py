@@ -1,7 +1,7 @@
 """One attempt at one split: stage, seal, then ack, in this order.
 
 The seal is the commit point. Before it, everything goes back to the queue; after it, the rows are what the
-seal says, and an ack that gets lost only brings copies, flagged `redelivered`. The fence is read twice:
+seal says, and a lost ack only causes copies, flagged `redelivered`. The fence is read twice:
 before taking anything, and again between seal and ack, because the driver may have closed the batch in the
 meantime. A seal is never taken back: others may have read it.
 """
@@ -38,20 +38,20 @@ class Taker(Protocol):
         """After `ack`: how many messages, at most, it gave back; None if it does not know."""
 
     def lots(self, grant: int) -> Iterator[Lot]:
-        """Take up to `grant` messages, as they come."""
+        """Take up to `grant` messages, as they arrive."""
 
     def confirm(self) -> None:
         """A round trip: raises if the broker no longer counts what was taken as ours."""
 
     def ack(self) -> None:
-        """All that was taken, and a round trip."""
+        """Ack all that was taken, with a round trip."""
 
     def give_back(self) -> None:
-        """All that was taken, to its place in the queue; never raises."""
+        """Return all that was taken to its place in the queue; never raises."""
 
 
 def sealed(split: Split, files: Files, open_taker: Callable[[Split], Taker]) -> Seal:
-    """The split's seal: the one that stands, or a new one for messages taken from the queue now."""
+    """The split's seal: the existing one, or a new one for messages taken from the queue now."""
     standing = seals.read_seal(files, split.seal_path)
     if standing is not None:
         fence.check_seal(files, split)
@@ -75,7 +75,7 @@ def sealed(split: Split, files: Files, open_taker: Callable[[Split], Taker]) -> 
             taker.give_back()
             raise
     except BaseException:
-        # Nothing points at the file unless our seal stands.
+        # Nothing refers to the file unless our seal counts.
         with suppress(Exception):
             if not _is_ours(seals.read_seal(files, split.seal_path), attempt):
                 writer.discard()
@@ -83,7 +83,7 @@ def sealed(split: Split, files: Files, open_taker: Callable[[Split], Taker]) -> 
 
 
 def _stage(split: Split, files: Files, taker: Taker, writer: ChunkWriter, attempt: str) -> Seal:
-    """Take and write, durably; the messages are still the queue's."""
+    """Take messages and write them durably; they are not acked yet."""
     known = Known(split, files)
     try:
         for lot in taker.lots(split.grant):
@@ -109,7 +109,7 @@ def _stage(split: Split, files: Files, taker: Taker, writer: ChunkWriter, attemp
 
 
 def _settle(split: Split, files: Files, taker: Taker, seal: Seal, writer: ChunkWriter) -> Seal:
-    """Seal, look at the fence again, ack; or give everything back."""
+    """Seal, check the fence again and ack; or return everything."""
     standing = seals.place_seal(files, split.seal_path, seal)
     if not _is_ours(standing, seal.attempt):
         taker.give_back()
@@ -120,7 +120,7 @@ def _settle(split: Split, files: Files, taker: Taker, seal: Seal, writer: ChunkW
     try:
         taker.ack()
     except AmqpError as error:
-        # The rows are safe and the seal stands: failing the task would gain nothing.
+        # The rows are safe and the seal counts: failing the task would gain nothing.
         log.warning(
             "event=ack_failed queue=%r messages=%d reason=%r",
             split.queue,

@@ -1,4 +1,4 @@
-"""Which deliveries are copies of rows that are staged already."""
+"""Finds deliveries that are copies of rows already staged."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from leash.spark.staging.files import Files
 from leash.spark.staging.seals import HASH
 
 _batch: dict[str, tuple[set[str], set[bytes]]] = {}
-"""The seals read so far of the batch at work, and their rows' hashes."""
+"""The seals of the current batch read so far, and their rows' hashes."""
 
 
 class Known:
-    """Which deliveries are copies of rows that a seal already holds. Only flagged ones can be."""
+    """Finds copies of rows that a seal already holds. Only redelivered messages can be copies."""
 
     def __init__(self, split: Split, files: Files) -> None:
         self._split, self._files = split, files
         self._earlier: set[bytes] | None = None
-        self._own: set[bytes] = set()  # a rescued copy and its original may come one after the other
+        self._own: set[bytes] = set()  # a rescued copy and its original may arrive one after the other
         self.hashes: list[bytes] = []
         self.dropped = 0
 
@@ -56,7 +56,7 @@ class Known:
         return self._earlier
 
     def _siblings(self) -> set[bytes]:
-        """Read once per process: while its batch runs, a seal neither changes nor goes."""
+        """Read once per process: while its batch runs, a seal is neither changed nor deleted."""
         folder = self._split.folder
         if folder not in _batch:
             _batch.clear()

@@ -1,4 +1,4 @@
-"""A consumer and what it holds: messages that are not settled yet, in their order."""
+"""A consumer and the unsettled messages that it holds, in order."""
 
 from __future__ import annotations
 
@@ -6,37 +6,38 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from leash.amqp import Connection, Deliveries
+from leash.amqp.settling import AT_ONCE
 from leash.errors import AmqpError, ChannelError, Interrupted, ReplyTimeout
 from leash.spark.task.rescuing import restore
 
 LOOK = 0.05  # seconds between two looks at what may have changed
-_CLOSED = 200  # what a channel says that we closed, and the broker agreed
+_CLOSED = 200  # the reply code of a channel that we closed
 
 
 class Hold:
-    """Has a consumer from its start to its end, and a channel of its own."""
+    """A consumer with a channel of its own."""
 
     def __init__(self, link: Connection, queue: str, window: int, exclusive: bool = False) -> None:
         self.queue = queue
         self.came_back = False
-        """Whether the newest message had been delivered before: then more of those may follow."""
+        """True if the newest message is a redelivery: then more of those may follow."""
         self.last = self._before = self._newest = 0
         self.window = window
         self._received = 0
         self._came: SimpleQueue[Deliveries | None] = SimpleQueue()
         self._cancelled = self._enough = False
-        self._consumers = 0
+        self._consumers = self._settlements = 0
         self.channel = link.channel()
         self.channel.on_lost = lambda _: self._came.put(None)
         self._tag = self._consume(window, exclusive)
 
     @property
     def full(self) -> bool:
-        """Whether no more can come, until some are acked."""
+        """True if no more can arrive until some are acked."""
         return self._received >= self.window
 
     def next(self, timeout: float) -> Deliveries | None:
-        """The next messages; None if none came in time."""
+        """The next messages; None if none arrived in time."""
         lot = None
         with suppress(Empty):
             lot = self._came.get(timeout > 0, timeout)
@@ -51,7 +52,7 @@ class Hold:
         return restore(lot)
 
     def sync(self) -> Deliveries | None:
-        """The next messages; None if the broker has sent none so far, however slowly they come."""
+        """The next messages; None if the broker has sent none before it answered a round trip."""
         here = self.channel.mark()
         while not here():
             if (lot := self.next(LOOK)) is not None:
@@ -59,30 +60,30 @@ class Hold:
         return self.next(0)
 
     def take(self, lot: Deliveries, count: int) -> None:
-        """The first `count` of these are ours to ack."""
+        """Take the first `count` of these, to be acked."""
         self._before, self.last = self.last, lot.tags[count - 1]
 
     def tag_before(self, lot: Deliveries, at: int) -> int:
-        """The tag before that place of the lot that was taken last."""
+        """The tag before index `at` of the lot that was taken last."""
         return lot.tags[at - 1] if at else self._before
 
     def extend(self, more: int) -> None:
-        """Let so many more come, at once after those that are here, and keep these.
+        """Let this many more messages follow those that are held.
 
-        A prefetch count is for good, so it takes another consumer, and the first one goes before: a dead
-        channel's messages would be given to the other one of its consumers, and come back in disorder.
+        A consumer's prefetch count is fixed, so this needs another consumer, and the first one ends before: a
+        dead channel's messages would go to its other consumer, and be redelivered out of order.
         """
         self.channel.cancel(self._tag)
         self._tag = self._consume(more)
         self.window += more
 
     def move_on(self, lot: Deliveries, count: int) -> None:
-        """The first `count` of the newest lot, and all before, are settled elsewhere: ack them."""
-        self.channel.ack(lot.tags[count - 1], multiple=True)
+        """Ack the first `count` of the newest lot, and all before: they are safe elsewhere."""
+        self._ack(lot.tags[count - 1])
         self._received -= count
 
     def stop(self) -> None:
-        """Whatever still comes is not for us."""
+        """Ignore messages that still arrive."""
         self._enough = True
 
     def confirm(self) -> None:
@@ -91,34 +92,46 @@ class Hold:
 
     @property
     def exact(self) -> bool:
-        """Whether `last` is all there is, and no more can come."""
+        """True if `last` is the last message held, and no more can arrive."""
         return self.full and self.last == self._newest
 
     def ack(self, last: int) -> None:
         """Ack up to `last`, and close.
 
-        If that is all there is, a cancel comes first, so that the acks bring no more. Otherwise others would
-        overtake the messages that go back.
+        If nothing else is held, cancel first, so that the acks let no more in. Otherwise others would
+        overtake the messages that are returned.
         """
         self.stop()
         if self.exact and last == self.last:
             self.channel.cancel(self._tag)
         if last:
-            self.channel.ack(last, multiple=True)
+            self._ack(last)
+        self._settle()
         self.channel.close()
         error = self.channel.error
         if not isinstance(error, ChannelError) or error.code != _CLOSED:
             raise error or ReplyTimeout(f"no answer to the end of queue {self.queue!r}")
 
     def close(self) -> None:
-        """What is not acked goes back to its place."""
+        """Close the channel; unacked messages return to their places."""
         self.stop()
         with suppress(AmqpError):
+            self._settle()
             self.channel.close()
 
+    def _ack(self, last: int) -> None:
+        self.channel.ack(last, multiple=True)
+        self._settlements += self._consumers
+
+    def _settle(self) -> None:
+        """As `settling.settled` does, but there is always a consumer, so that others see that we are here."""
+        if self._settlements > AT_ONCE:
+            self.extend(1)
+            self.extend(1)
+
     def _consume(self, window: int, exclusive: bool = False) -> str:
-        # Where one of several consumers of a channel has to be first, as when their messages go back,
-        # RabbitMQ goes by the order of their tags.
+        # If the messages of a channel's consumers are returned,
+        # RabbitMQ orders the consumers by their tags.
         self._consumers += 1
         self.channel.qos(window)
         return self.channel.consume(

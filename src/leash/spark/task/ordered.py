@@ -1,17 +1,17 @@
-"""Taking a queue's messages in their order, whoever else attempts it, and whatever dies.
+"""Taking a queue's messages in order, even if several attempts run and some die.
 
-1. One attempt at a time: it has the queue's lock, which ends with its connection, and waits until nobody
+1. One attempt at a time: it holds the queue's lock, which ends with its connection, and waits until nobody
    else consumes. A classic queue's exclusive consumer does the same.
-2. Whoever holds messages that are not sealed has a consumer on their queue, so that the next one sees it
-   until they are back. So unsealed messages go back by closing the channel, never by a cancel or a nack.
-3. A quorum queue delivers what came back before everything else, in the order in which it came back. So
-   whoever gives back must hold all of it: half of it would end up behind the other half. The driver plans
-   with a window that is large enough for what may have come back; where nobody knows, as at the start, an
-   attempt extends its own until a message comes that was never delivered before, and tells those after it.
-4. A message that came back too often must be rescued, and a copy at the end would lose its place. So the head
+2. An attempt that holds unsealed messages has a consumer on their queue, so that the next one sees it
+   until they are back. So unsealed messages are returned by closing the channel, never by a cancel or a nack.
+3. A quorum queue delivers returned messages before all others, in the order in which they were returned. So
+   an attempt that returns any must hold all of them: half would end up behind the rest. The driver plans
+   with a window that is large enough for what may have been returned; if that is unknown, as at the start, an
+   attempt extends its own until a message arrives that was never delivered before, and tells those after it.
+4. A message redelivered too often must be rescued, and a copy at the end would lose its place. So the head
    of a quorum queue, as far as it is in danger, moves to its limbo, which has no limit. An attempt takes
-   limbo first, and the queue once limbo is empty. The plan may be wrong about the queue, for it may have been
-   made again since: so the first attempt to which something came back looks, and tells those after it.
+   limbo first, and the queue once limbo is empty. The plan may be wrong about the queue, which may have been
+   declared anew: so the first attempt that gets a redelivery inspects it, and tells those after it.
 
 A crash between a copy and its ack repeats messages, flagged. It neither loses any nor changes their order.
 """
@@ -34,7 +34,7 @@ _GONE = 5.0  # seconds for the broker to notice that a channel was closed
 
 
 def lock_queue(name: str) -> str:
-    """Who has it may read that queue."""
+    """The holder of this lock may read that queue."""
     return f"leash.lock.{name}"
 
 
@@ -100,10 +100,10 @@ class OrderedTaker:
         self.ended = self.ended or "filled"
 
     def _lock(self) -> None:
-        """Be the only attempt; `ended` says if there is nothing left to do then."""
+        """Become the only attempt; `ended` says if nothing is left to do."""
         while not self._exclusive:
             self._locked = lock(self.link, self._queue)
-            # Asked with the lock: what the one before has sealed is not to be taken and given back again.
+            # Checked with the lock: what another attempt has sealed must not be taken and returned again.
             if self._records.over():
                 self.ended = "drained"
             if self._locked or self.ended:
@@ -111,15 +111,15 @@ class OrderedTaker:
             self._be_patient(lock_queue(self._queue))
 
     def _alone(self, queue: str) -> None:
-        """Wait until nobody consumes: whoever had the lock before may have died a moment ago."""
+        """Wait until nobody consumes: the last holder of the lock may have just died."""
         while not self._exclusive and self._state(queue).consumers:
             self._be_patient(queue)
 
     def _be_patient(self, queue: str) -> None:
         if time.monotonic() > self._deadline:
             raise QueueHeld(
-                f"queue {queue!r} was in use for {DEADLINE:g} s, and `ordered` cannot share it: by an "
-                "attempt of ours that hangs, or by somebody else. Nothing was consumed"
+                f"queue {queue!r} was in use for {DEADLINE:g} s, and `ordered` cannot share it: another "
+                "attempt hangs, or another client consumes it. Nothing was consumed"
             )
         time.sleep(LOOK)
 
@@ -141,8 +141,8 @@ class OrderedTaker:
     def _enter_limbo(self, name: str) -> tuple[Hold, list[Deliveries]]:
         """A hold on limbo, and the first messages.
 
-        It holds all of limbo, since any of it may have come back. We gave limbo no limit, but a policy may:
-        so what came back too often is copied to its end, and all that is behind it, for the order.
+        It holds all of limbo, since any of it may have been returned. A policy may give limbo a limit:
+        so messages redelivered too often are copied to its end, with all behind them, to keep the order.
         """
         self._alone(name)
         one_window = self._state(name).ready <= PREFETCH_MAX
@@ -168,7 +168,7 @@ class OrderedTaker:
     def _from_queue(self) -> Iterator[Deliveries]:
         known = self._records.window() if self._with_limbo else 0
         if known is not None and known > PREFETCH_MAX:
-            known = None  # it takes more than one window: this attempt finds out for itself, too
+            known = None  # more than one window: this attempt has to find out for itself
         window = max(self._grant, known or 0)
         self._alone(self._queue)
         hold = self._head = self._from = Hold(self.link, self._queue, window, self._exclusive)
@@ -180,7 +180,7 @@ class OrderedTaker:
                     self._records.note_window(hold.window)
                 self.ended = self.ended or "drained"
                 return
-            # Every attempt takes the queue from its start: if any came back too often, the first did.
+            # Every attempt takes the queue from its start: if any was redelivered too often, the first was.
             danger = None
             if first and endangered(lot, 1):
                 found = traits(self.link, self._queue)
@@ -200,9 +200,9 @@ class OrderedTaker:
             yield self._taken(hold, lot)
 
     def _begin_limbo(self) -> None:
-        """This is a quorum queue, though it was not when the split was planned.
+        """Begin to use limbo: this is a quorum queue, unlike when the split was planned.
 
-        What we hold stays: to give it back might once be too often.
+        Messages that we hold stay held: returning them might be once too often.
         """
         self._with_limbo, self._exclusive = True, False
         self._records.note_limbo()
@@ -220,7 +220,7 @@ class OrderedTaker:
         return lot if count == len(lot) else only(lot, range(count))
 
     def _next(self, hold: Hold, patience: float) -> Deliveries | None:
-        """The next messages; None once it is proven that there are none, or the deadline has passed."""
+        """The next messages; None once there are surely none, or the deadline has passed."""
         while True:
             if (lot := hold.next(patience)) is not None:
                 return lot
@@ -235,9 +235,9 @@ class OrderedTaker:
             patience = self._poll_timeout
 
     def _hold_all(self, hold: Hold) -> int | None:
-        """Have all that came back before: it is not for this split, but must be given back with it.
+        """Hold all returned messages: those beyond this split must be returned together with it.
 
-        Returns how large a window that takes.
+        Returns the window that this takes.
         """
         more = 1
         while hold.came_back and not self.ended:
@@ -252,7 +252,7 @@ class OrderedTaker:
         return hold.window
 
     def _moved(self, hold: Hold, lot: Deliveries | None, danger: int) -> bool:
-        """Move the head of the queue to limbo, as far as it is in danger; whether anything was."""
+        """Move the endangered head of the queue to limbo; True if there was any."""
         moved = False
         while lot is not None and (places := endangered(lot, danger)):
             count = places[-1] + 1
@@ -266,7 +266,7 @@ class OrderedTaker:
         return moved
 
     def _state(self, queue: str) -> QueueState:
-        """Asked on a channel of its own: a queue that is gone closes the channel that asks."""
+        """Asked on a separate channel: asking about a missing queue closes the channel."""
         try:
             with self.link.channel() as channel:
                 return topology.state(channel, queue)
@@ -279,17 +279,17 @@ class OrderedTaker:
 
     @property
     def holds(self) -> list[Hold]:
-        """The queue first: limbo is let go of last."""
+        """The queue first: limbo is released last."""
         return [hold for hold in (self._head, self._limbo) if hold is not None]
 
     def end_before(self, lot: Deliveries, at: int, why: str) -> None:
-        """End the split before that place of the lot that came last."""
+        """End the split before index `at` of the last lot."""
         assert self._from is not None
         self._from.last = self._from.tag_before(lot, at)
         self.ended = why
 
     def sure_before(self, lot: Deliveries, at: int) -> None:
-        """Remember that place of the lot that came last, for `ack`."""
+        """Remember index `at` of the last lot, for `ack`."""
         assert self._from is not None
         self._sure = {hold: hold.last for hold in self.holds}
         self._sure[self._from] = self._from.tag_before(lot, at)
@@ -302,10 +302,10 @@ class OrderedTaker:
         for hold in self.holds:
             hold.confirm()
         if self._limbo is not None and self._limbo_empty and self._limbo.next(0) is not None:
-            raise Interrupted(f"messages in {self._limbo.queue!r} came too late to be taken first")
+            raise Interrupted(f"messages in {self._limbo.queue!r} arrived too late to be taken first")
 
     def ack(self, sure_only: bool = False) -> None:
-        """All that was taken; `sure_only`: all before the place that `sure_before` was told."""
+        """Ack all that was taken; `sure_only`: only what is before the position given to `sure_before`."""
         try:
             if self.ended != "gone":
                 for hold in self.holds:
@@ -316,7 +316,7 @@ class OrderedTaker:
             self.give_back()
 
     def _went_back(self, hold: Hold) -> int | None:
-        """How many messages, at most, went back to the queue when that was closed."""
+        """How many messages, at most, were returned to the queue by closing the channel."""
         if hold.exact:
             return 0
         deadline = time.monotonic() + _GONE

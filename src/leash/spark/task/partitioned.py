@@ -1,8 +1,8 @@
 """Partitions on Spark: their queues, which may change, and the gates and markers of a resize.
 
-A split ends at a closed gate. It opens for a batch when earlier batches have sealed, or others settled,
+A split ends at a closed gate. The gate opens for a batch when earlier batches have sealed, or others settled,
 all that was before the markers: so a key's rows from before a move are in an earlier batch than those from
-after it. A marker is passed between its split's seal and ack: a crash in between brings copies, and no gate
+after it. A marker is passed between its split's seal and ack: a crash in between causes copies, and no gate
 stays closed for ever.
 """
 
@@ -19,11 +19,11 @@ from leash.spark.staging import seals
 from leash.spark.task.ordered import OrderedTaker
 from leash.spark.task.rescuing import only
 
-_TIMEOUT = 10.0  # seconds without a confirm until a marker counts as not passed
+_TIMEOUT = 10.0  # seconds without a confirm before a marker counts as not passed
 
 
 class PartitionTaker:
-    """Leaves control messages out of the rows. `publishing` gives a connection that an alarm may block."""
+    """Leaves control messages out of the rows. `publishing` returns a connection that an alarm may block."""
 
     def __init__(
         self, taker: OrderedTaker, split: Split, partitions: str, publishing: Callable[[], Connection]
@@ -77,7 +77,7 @@ class PartitionTaker:
         return keep, None
 
     def _is_open(self, gate: gates.Gate) -> bool:
-        """What this very batch passes does not count: its splits are read side by side."""
+        """Markers passed in this batch do not count: its splits are read in parallel."""
         if self._passes is None:
             self._passes = layout_store.recall(self._link, self._partitions).passed
         own = [found for found, batch in self._passes.items() if batch == self._batch]
@@ -89,7 +89,7 @@ class PartitionTaker:
         self._taker.confirm()
 
     def ack(self) -> None:
-        """The rows are sealed by now. A marker that cannot be passed comes again, and copies with it."""
+        """The rows are sealed by now. A marker that cannot be passed is redelivered, with copies."""
         if self._markers:
             try:
                 self._pass()
@@ -105,7 +105,7 @@ class PartitionTaker:
                 for marker in self._markers:
                     layout_store.passed(publisher, self._partitions, marker.move, self._queue, self._batch)
         except AmqpError:
-            link.abort()  # a blocked broker does not even read a farewell
+            link.abort()  # a blocked broker does not read a close either
             raise
 
     def give_back(self) -> None:

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 def read_split(split: Split, settings: SourceSettings, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows come from the staged file even right after staging: a replay takes the very same path."""
+    """The rows come from the staged file even right after staging: a replay takes the same path."""
     files = open_files(settings.staging_location)
 
     def attempt() -> Seal:
         return sealed(split, files, lambda _: _taker(split, settings, files))
 
-    # An exclusive consumer of a lost executor stays until the broker misses its heartbeats.
+    # An exclusive consumer of a lost executor stays until its heartbeats time out.
     wait_for: list[type[AmqpError]] = [Interrupted, AccessRefused] if split.exclusive else [Interrupted]
     seal = connections.patiently(attempt, *wait_for)
     for raw in read_chunks(files, split.seal_path, seal, settings.fail_on_data_loss):

@@ -14,22 +14,22 @@ class Records:
     """What the attempts at a split tell each other. This one knows of no others."""
 
     def over(self) -> bool:
-        """Whether another attempt has done the work, or the batch is over."""
+        """True if another attempt has done the work, or the batch is over."""
         return False
 
     def window(self) -> int | None:
-        """A window that holds all that may have come back; None if nobody knows."""
+        """A window that holds all that may have been returned; None if unknown."""
         return None
 
     def note_window(self, window: int) -> None:
-        """This one does."""
+        """Tell other attempts the window."""
 
     def note_limbo(self) -> None:
-        """The queue was made again, and has a limbo."""
+        """Tell other attempts that the queue was declared anew, and has a limbo."""
 
 
 class SplitRecords(Records):
-    """In the split's folder."""
+    """Records in the split's folder."""
 
     def __init__(self, files: Files, split: Split) -> None:
         self._files, self._split = files, split
@@ -47,9 +47,9 @@ class SplitRecords(Records):
         return notes.known_window(self._files, self._split)
 
     def note_window(self, window: int) -> None:
-        with suppress(OSError):  # a full disk: then every attempt finds out for itself
+        with suppress(OSError):  # a full disk: then every attempt has to find out for itself
             notes.note_window(self._files, self._split, window)
 
     def note_limbo(self) -> None:
-        with suppress(OSError):  # a copy in limbo that no other attempt knows of is better than none
+        with suppress(OSError):  # a copy in limbo that other attempts do not know is better than none
             notes.note_limbo(self._files, self._split)

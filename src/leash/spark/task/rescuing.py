@@ -1,7 +1,7 @@
-"""How a task keeps the rule of `leash.amqp.rescue`: what came back too often is copied before it is lost.
+"""How a task applies `leash.amqp.rescue`: a message redelivered too often is copied before it is lost.
 
-A copy's row looks as the original's would: the same exchange, routing key and headers. It is always flagged
-`redelivered`, for a crash between copy and ack leaves both.
+A copy's row looks like the original's: the same exchange, routing key and headers. It is always flagged
+`redelivered`, since a crash between copy and ack leaves both.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from leash.errors import AmqpError, LeashError, ProtocolError
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT = 10.0  # seconds without a confirm until a task goes on without rescuing
+_TIMEOUT = 10.0  # seconds without a confirm before a task goes on without rescuing
 _AROUND = 20  # bytes of a frame, around the properties
-_SPARE = 1000  # more of them, for a copy that tells where it was published
+_SPARE = 1000  # more of them, for a copy that says where it was published
 _HINT = rescue.RESCUED.encode()
 _OURS = dict.fromkeys([rescue.RESCUED, EXCHANGE, ROUTING_KEY])
 _ODD = (LeashError, ValueError, IndexError, struct.error, RecursionError)
@@ -26,7 +26,7 @@ _COLUMNS = ("tags", "redelivered", "exchanges", "routing_keys", "properties", "b
 
 
 def restore(lot: Deliveries) -> Deliveries:
-    """Make rescued copies look like what they are copies of."""
+    """Make rescued copies look like their originals."""
     for at, properties in enumerate(lot.properties):
         if _HINT in properties and rescue.rescues(properties):
             lot.redelivered[at] = True
@@ -41,7 +41,7 @@ def restore(lot: Deliveries) -> Deliveries:
 
 
 def endangered(lot: Deliveries, danger: int) -> list[int]:
-    """Where the messages are that came back so often that the broker may drop them."""
+    """The indexes of messages redelivered so often that the broker may drop them."""
     return [
         at
         for at, again in enumerate(lot.redelivered)
@@ -60,7 +60,7 @@ def only(lot: Deliveries, keep: Iterable[int]) -> Deliveries:
 
 
 class Rescuer:
-    """Publishes copies: on a connection of its own, since an alarm blocks every one that publishes."""
+    """Publishes copies, on a connection of its own, since an alarm blocks those that publish."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
@@ -68,7 +68,7 @@ class Rescuer:
         """False once a copy was refused, or not confirmed in time."""
 
     def send(self, target: str, lot: Deliveries, places: Iterable[int], in_order: bool = False) -> list[int]:
-        """Copy these messages of a lot to a queue; returns which of them are there, confirmed.
+        """Copy these messages of a lot to a queue; returns those that were confirmed.
 
         One whose properties cannot be changed is left out; `in_order`, all after it are, too.
         """
@@ -99,7 +99,7 @@ class Rescuer:
             with Publisher(link, timeout=_TIMEOUT) as publisher:
                 publisher.publish(copies)
         except AmqpError:
-            link.abort()  # a blocked broker does not even read a farewell
+            link.abort()  # a blocked broker does not read a close either
             raise
 
 
@@ -107,7 +107,7 @@ def _copy(target: str, lot: Deliveries, at: int, room: int) -> Outgoing | None:
     body, raw = lot.bodies[at], lot.properties[at]
     address: dict[str, object] = {EXCHANGE: lot.exchanges[at], ROUTING_KEY: lot.routing_keys[at]}
     try:
-        # Headers can nearly fill a frame: better a copy that forgets its address than none.
+        # Headers can nearly fill a frame: a copy without its address is better than none.
         copy = rescue.copy(target, body, raw, address if len(raw) <= room - _SPARE else None)
     except _ODD:
         return None
@@ -115,5 +115,5 @@ def _copy(target: str, lot: Deliveries, at: int, room: int) -> Outgoing | None:
 
 
 def _text(value: object) -> str:
-    """A header as it was before it was one: what is not UTF-8 comes as bytes."""
+    """A header's text: decoding leaves what is not UTF-8 as bytes."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)

@@ -69,7 +69,7 @@ def _headers(found: Properties) -> list[tuple[str, str | None]] | None:
 
 
 def _text(value: Any) -> str | None:
-    """A string as it is; anything else as JSON, as far as JSON can say it."""
+    """A string as it is; anything else as JSON, as far as JSON can express it."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray):
@@ -82,7 +82,7 @@ class _Written(NamedTuple):
 
 
 def _json(value: Any) -> str:
-    """As `json.dumps` writes it, which recurses: a header may be nested deeper than the stack."""
+    """As `json.dumps` writes it, but without recursion: a header may be nested deeper than the stack."""
     out: list[str] = []
     todo = [value]
     while todo:

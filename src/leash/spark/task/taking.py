@@ -1,8 +1,8 @@
 """Taking messages from a queue for one split, and holding them until they are sealed.
 
 In rounds of consume and cancel, with nothing acked in between: a prefetch window of the whole grant would
-be unbounded memory when bodies are big. Every message comes once, because a cancelled consumer keeps its
-unacked ones. `ordered.py` takes in one go instead.
+be unbounded memory when bodies are big. Every message arrives once, because a cancelled consumer keeps its
+unacked ones. `ordered.py` takes all at once instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from leash.amqp import Channel, Connection, Deliveries, topology, wire
-from leash.amqp.rescue import UNKNOWN, danger, limit_of
+from leash.amqp.rescue import NACK_IS_FREE, UNKNOWN, danger, limit_of
+from leash.amqp.settling import AT_ONCE, settled
 from leash.amqp.traits import traits
 from leash.errors import AmqpError, CannotRescue, NotFound
 from leash.spark.task.rescuing import Rescuer, endangered, only, restore
@@ -20,19 +21,17 @@ from leash.spark.task.rescuing import Rescuer, endangered, only, restore
 PREFETCH_MAX = 65_535  # 16 bits
 DEADLINE = 120.0  # seconds; far below the broker's consumer_timeout of 30 minutes
 _FIRST_ROUND = 64
-_GROWTH = 8  # a round is at most this much bigger than the last: sizes may change without notice
+_GROWTH = 8  # a round is at most this many times as big as the last: sizes may change suddenly
 _ROUND_BYTES = 64 << 20
-_NACK_IS_FREE = (4, 3)
 _IN_PLACE = 10_000  # messages, at most, that are held beyond those shown so that all keep their places
-_SINGLES = 16  # acks at a time: a quorum queue's channel keeps more than 32 back, and closing forgets them
 
 
 class QueueTaker:
-    """See `attempt.Taker`. Messages that came back too often go to the end of their queue first.
+    """See `attempt.Taker`. Messages redelivered too often are first moved to the end of their queue.
 
-    `looking`: what is taken always goes back, to a queue with a limit, so that nothing must be taken that
+    `looking`: what is taken is always returned, to a queue with a limit, so nothing may be taken that
     cannot be rescued.
-    `in_place`: and it keeps its place in a quorum queue, see `ordered.py`.
+    `in_place`: it also keeps its place in a quorum queue, see `ordered.py`.
     """
 
     def __init__(
@@ -52,7 +51,8 @@ class QueueTaker:
         self._danger: int | None = None
         self._rescuer = rescuer
         self._looking, self._in_place = looking, in_place
-        self._came_back = self._singles = False
+        self._came_back = False
+        self._settlements = 0  # as a quorum queue counts them: see `settling`
         self._channel: Channel = link.channel()
         self._consumer = ""
         self._cancelled = False
@@ -94,7 +94,7 @@ class QueueTaker:
                 yield kept
 
     def _consume(self, size: int) -> None:
-        # What several consumers of a channel hold goes back to a quorum queue in the order of their tags.
+        # Messages of a channel's consumers return to a quorum queue in the order of the consumers' tags.
         self._rounds += 1
         self._channel.qos(size)
         self._consumer = self._channel.consume(
@@ -102,7 +102,7 @@ class QueueTaker:
         )
 
     def _held(self, lot: Deliveries) -> Deliveries:
-        """What of a lot is ours until the end: the rest was rescued, acked, and comes again."""
+        """The part of a lot that we hold until the end: the rest was rescued, acked, and arrives again."""
         self._came_back = lot.redelivered[-1]
         restore(lot)
         places = self._endangered(lot)
@@ -115,7 +115,7 @@ class QueueTaker:
         return lot
 
     def _endangered(self, lot: Deliveries) -> list[int]:
-        """Asked anew by every attempt where something came back: the queue may have been made again."""
+        """Inspected again by every attempt that gets a redelivery: the queue may have been declared anew."""
         if self._danger is None and endangered(lot, 1):
             limit: int | None = UNKNOWN
             with suppress(NotFound):
@@ -124,15 +124,13 @@ class QueueTaker:
         return [] if self._danger is None else endangered(lot, self._danger)
 
     def _without(self, lot: Deliveries, rescued: list[int]) -> Deliveries:
-        """Ack these; what came before is not to be acked yet."""
+        """Ack these; earlier messages are not to be acked yet."""
         if rescued and not self._last and rescued == list(range(len(rescued))):
             self._channel.ack(lot.tags[len(rescued) - 1], multiple=True)
+            self._settlements += 1
         else:
-            for at in range(0, len(rescued), _SINGLES):
-                some = rescued[at : at + _SINGLES]
-                self._channel.write(b"".join(wire.ack(lot.channel, lot.tags[at], False) for at in some))
-                self._round_trip()
-                self._singles = True
+            self._channel.write(b"".join(wire.ack(lot.channel, lot.tags[at], False) for at in rescued))
+            self._settlements += len(rescued)
         gone = set(rescued)
         return only(lot, [at for at in range(len(lot)) if at not in gone]) if gone else lot
 
@@ -149,13 +147,13 @@ class QueueTaker:
         return found
 
     def _over(self) -> bool:
-        """Whether this round has lasted long enough; the broker may have ended it, too."""
+        """True if this round has lasted long enough, or the broker ended it."""
         if time.monotonic() > self._deadline:
             self.ended = "deadline"
         return bool(self.ended) or self._cancelled
 
     def _cancel(self) -> Iterator[Deliveries]:
-        """What was on its way when the consumer ended belongs to us too."""
+        """End the consumer; messages in flight until then belong to us too."""
         consumer, self._consumer = self._consumer, ""
         if not consumer or self.ended == "gone":
             return
@@ -171,11 +169,11 @@ class QueueTaker:
         if ready is None:
             self.ended = "gone"
         elif ready == 0:
-            self.ended = "drained"  # but for what is on its way, which the cancel brings
+            self.ended = "drained"  # except for messages in flight, which arrive until the cancel
         return bool(self.ended)
 
     def _ready(self) -> int | None:
-        """None if the queue is gone. On a channel of its own: that would close the channel that asks."""
+        """Ready messages; None if the queue is gone. On a separate channel, which that would close."""
         try:
             with self._link.channel() as channel:
                 return topology.state(channel, self._queue).ready
@@ -187,40 +185,43 @@ class QueueTaker:
             self._round_trip()
 
     def ack(self) -> None:
-        """Every round has ended with a cancel: acks do not bring more."""
+        """Ack everything. Every round has ended with a cancel, so acks let no more in."""
         try:
             if self.ended == "gone":
                 return
             if self._last:
                 self._channel.ack(self._last, multiple=True)
+                self._settlements += self._rounds
+            self._settle()
             self._round_trip()
         finally:
             self._close()
 
     def give_back(self) -> None:
-        """To their places.
+        """Return messages to their places.
 
-        From 4.3 on a nack does not count against a quorum queue's delivery limit, unless a consumer is still
-        there and gets the message again at once. Before, it does, and on 3.10 costs the place, too: closing
+        Since 4.3 a nack does not count against a quorum queue's delivery limit, unless a consumer is still
+        there and gets the message again at once. Before, it does, and on 3.10 also loses the place: closing
         keeps that.
         """
-        free = self._link.version >= _NACK_IS_FREE
-        self._looking = False  # what cannot be rescued goes back all the same
+        free = self._link.version >= NACK_IS_FREE
+        self._looking = False  # what cannot be rescued is returned too
         if self.ended != "gone":
             with suppress(AmqpError):
-                if free or self._singles or self._in_place:
+                if free or self._in_place or self._settlements > AT_ONCE:
                     for lot in self._cancel():
                         if self._in_place:
                             self._held(lot)
                 if self._in_place:
                     self._hold_all()
+                self._settle()
                 if free:
                     self._channel.nack(0, multiple=True)  # 0: all that is not settled
                 self._round_trip()
         self._close()
 
     def _hold_all(self) -> None:
-        """Have all that came back before: half of it would go back behind the other half."""
+        """Hold all returned messages: half of them would be returned behind the other half."""
         size, held = 1, 0
         while self._came_back and held < _IN_PLACE and self._ready():
             self._consume(size)
@@ -232,6 +233,10 @@ class QueueTaker:
             for each in lots:
                 self._held(each)
             size = min(size * _GROWTH, _IN_PLACE)
+
+    def _settle(self) -> None:
+        if self._settlements > AT_ONCE:
+            settled([(self._channel, self._queue)])
 
     def _round_trip(self) -> None:
         self._channel.qos(1)

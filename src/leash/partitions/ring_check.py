@@ -1,8 +1,8 @@
-"""Is the ring still in the order that is remembered? A full stop of the broker may have shuffled it.
+"""Checks whether the ring is still in the stored order: a full stop of the broker may have shuffled it.
 
-No request tells, so probes do: short-lived control messages, one for every bucket. For that moment a few
-queues of our own are bound to the slots as well, slot n to those queues that its number in binary says; the
-set of queues that a probe comes by is the number of its slot.
+No request tells, so probes do: short-lived control messages, one for every bucket. Meanwhile a few temporary
+queues are bound to the slots, each slot to those queues that stand for the bits of its number; the set of
+queues through which a probe arrives is the number of its slot.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from leash.partitions.layout import Layout
 from leash.policies.ring import HashRing
 
 _PATIENCE = 30.0
-# Probes expire at once where nobody takes them. The broker stops handing messages to a consumer whose channel
-# has 200 unsent, so fewer than that are on their way at a time.
+# Probes expire at once in queues without a consumer. The broker stops delivering to a consumer whose channel
+# has 200 unsent messages, so fewer than that are in flight at a time.
 _AT_A_TIME = 100
 
 
 def actual(connection: Connection, layout: Layout) -> Layout:
-    """The layout with its slots in the order that the broker has them in."""
+    """The layout with its slots in the broker's order."""
     if layout.shape == "direct":
         raise TopologyError(
             f"{layout.name!r} is a direct layout, which cannot be probed: give what "
@@ -52,7 +52,7 @@ def actual(connection: Connection, layout: Layout) -> Layout:
 
 
 def stated(layout: Layout, text: str) -> Layout:
-    """A direct layout as that command shows it. (For slots the command itself fails, on 3.10 at least.)"""
+    """A direct layout as that command prints it. (With slots the command itself fails, at least on 3.10.)"""
     ring = HashRing.from_state(text, layout.by, layout.version)
     if layout.shape != "direct" or sorted(ring.bindings) != sorted(layout.weights):
         raise TopologyError(f"that is not the ring of {layout.name!r}: it has other bindings")
@@ -64,7 +64,7 @@ def _bits(count: int) -> int:
 
 
 def _listen(channel: Channel, layout: Layout, queue: str, bit: int) -> str:
-    """Numbers count from 1, so that every probe comes by at least one queue."""
+    """Numbers count from 1, so that every probe reaches at least one queue."""
     limits = {"x-max-length": 10_000}
     topology.declare_queue(channel, queue, durable=False, exclusive=True, auto_delete=True, arguments=limits)
     tag = channel.consume(queue, no_ack=True)
@@ -77,16 +77,16 @@ def _listen(channel: Channel, layout: Layout, queue: str, bit: int) -> str:
 def _keys(layout: Layout) -> list[object]:
     """A key for every bucket."""
     buckets = HashRing([(str(n), 1) for n in range(len(layout.order))], layout.by, layout.version)
-    found: dict[int, object] = {}
+    by_bucket: dict[int, object] = {}
     start = 0
-    while len(found) < len(layout.order):
+    while len(by_bucket) < len(layout.order):
         numbers = range(start, start := start + 2000)
         keys: list[object] = list(numbers)
         if layout.by != "property:timestamp":
             keys = [f"probe-{number}" for number in numbers]
         for bucket, key in zip(buckets.indices(keys).tolist(), keys, strict=True):
-            found.setdefault(bucket, key)
-    return [found[bucket] for bucket in range(len(layout.order))]
+            by_bucket.setdefault(bucket, key)
+    return [by_bucket[bucket] for bucket in range(len(layout.order))]
 
 
 def _queue(run: str, bit: int) -> str:
@@ -94,30 +94,31 @@ def _queue(run: str, bit: int) -> str:
 
 
 def _told(run: str, bucket: int) -> Properties:
-    """What a control message says of itself: bucket -1 is the last one of its lot in that queue."""
-    return Properties(headers={gates.CONTROL: "probe", "run": run, "bucket": bucket})
+    """The properties of a probe: bucket -1 is the last one of its batch in that queue."""
+    headers = {gates.CONTROL: "probe", "run": run, "bucket": bucket}
+    return Properties(headers=headers, delivery_mode=1)  # type: ignore[arg-type]
 
 
 def _probe(layout: Layout, run: str, bucket: int, key: object) -> Outgoing:
-    """Gone at once from a queue that nobody consumes; Leash's consumers pass over it."""
+    """A probe: it expires at once in a queue without a consumer, and Leash's consumers ignore it."""
     kind, _, name = layout.by.partition(":")
-    told = _told(run, bucket)
-    told.expiration = "0"
+    properties = _told(run, bucket)
+    properties.expiration = "0"
     if kind == "header":
-        told.headers[name] = key  # type: ignore[index,assignment]
+        properties.headers[name] = key  # type: ignore[index,assignment]
     elif kind == "property":
         import datetime
 
         value = datetime.datetime.fromtimestamp(key, datetime.UTC) if isinstance(key, int) else key
-        setattr(told, name, value)
-    return Outgoing(b"", layout.name, str(key) if kind == "routing_key" else "", told, mandatory=True)
+        setattr(properties, name, value)
+    return Outgoing(b"", layout.name, str(key) if kind == "routing_key" else "", properties, mandatory=True)
 
 
 def _collect(channel: Channel, bits: dict[str, int], run: str, codes: list[int]) -> None:
-    """Add to the slot code of each bucket until the last message of every queue has come.
+    """Add to the slot code of each bucket until the last message of every queue has arrived.
 
-    A code that is still growing may look like another slot's, so only those last messages tell that all are
-    complete. Live messages are copied here too, and passed over.
+    An incomplete code may look like another slot's, so only those last messages show that all are complete.
+    Live messages are copied here too, and ignored.
     """
     pending = set(bits)
     deadline = time.monotonic() + _PATIENCE

@@ -1,6 +1,6 @@
-"""One row, one message: which columns mean what.
+"""Rows to messages: what each column of the sink means.
 
-They mirror the source's, so that a source can feed a sink.
+The columns mirror the source's, so that a source can feed a sink.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _TYPES = {
     "timestamp": ("timestamp",),
     "properties": ("struct",),
     "headers": ("map",),
-    # The source's own columns: nothing to publish, but no reason to make everybody drop them.
+    # The source's own columns are accepted and not published, so that nobody has to drop them.
     "queue": ("string",),
     "redelivered": ("boolean",),
 }
 _INTEGERS = ("byte", "short", "integer", "long")
 _PERSISTENT = 2
-_SHORT = 255  # bytes: a length of one octet
-_LAST_MICROSECOND = 253_402_300_799_999_999  # of the year 9999, the last that Python and Spark have
+_SHORT = 255  # bytes: the length is one octet
+_LAST_MICROSECOND = 253_402_300_799_999_999  # of the year 9999, the last in Python and Spark
 _LONGEST_EXPIRATION = 2**32 - 1  # milliseconds; RabbitMQ closes the channel above
 _FITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "delivery_mode": (lambda mode: mode in (1, 2), "must be 1 (transient) or 2 (persistent)"),
@@ -47,7 +47,7 @@ _FITS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def check_schema(schema: StructType, settings: SinkSettings) -> None:
-    """Before anything is published: known columns of usable types, and somewhere to send each row."""
+    """Check, before anything is published, the columns, their types, and that each row has a destination."""
     for field in schema.fields:
         allowed = _TYPES.get(field.name)
         if allowed is None:
@@ -84,9 +84,9 @@ def _check_properties(struct: StructType) -> None:
 
 
 class RowEncoder:
-    """`prefix` starts the message ids of this task; the row's number ends them.
+    """Encodes rows as messages. A message id is `prefix` and the row's number.
 
-    `by` is what the partitions that the rows go to are made by, if they go to some.
+    `by` says what the target partitions are keyed by, if there are any.
     """
 
     def __init__(self, settings: SinkSettings, prefix: str, by: str | None = None) -> None:
@@ -96,7 +96,7 @@ class RowEncoder:
         self._row = 0
 
     def messages(self, batch: pa.RecordBatch) -> list[Outgoing]:
-        """All or none: a row that cannot be published is found before the others are."""
+        """The messages of all rows; raises before any is published if one cannot be."""
         columns = {name: _values(name, batch.column(name)) for name in batch.schema.names}
         return [
             self._message({name: values[i] for name, values in columns.items()}) for i in range(len(batch))
@@ -125,7 +125,7 @@ class RowEncoder:
         )
 
     def _check_key(self, row: dict[str, Any]) -> None:
-        """Without a key, the broker would send all rows to one queue, and not say so."""
+        """Refuse rows without a key: the broker would silently send them all to one queue."""
         assert self._by is not None
         kind, _, name = self._by.partition(":")
         if kind == "header":
@@ -169,7 +169,7 @@ def _short(column: str, value: str) -> str:
 
 
 def _properties(row: dict[str, Any]) -> bytes:
-    """Encoded here, so that an error can name the column."""
+    """Encode the properties here, so that an error can name the column."""
     told = {name: value for name, value in (row.get("properties") or {}).items() if value is not None}
     told.setdefault("delivery_mode", _PERSISTENT)
     for name, value in told.items():

@@ -1,4 +1,4 @@
-"""What is learned from work that was done: how long messages take, and what they cost their lane."""
+"""Learns from finished work: how long messages take, and what they cost their lane."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 BATCH_TIME = 500_000
 BATCH_MOST = 128
-"""A worker takes work for this many ns, and messages, at a time: less asks for the lock too often, more lets
-messages wait in a busy worker's hands.
+"""A worker takes work for up to this many ns, and messages, at a time: with less it needs the lock too often,
+with more messages wait in a busy worker's hands.
 """
 
 
@@ -43,7 +43,7 @@ def served_all(flow: Flow, dispatches: list[Dispatch], services: list[int]) -> N
 
 
 def served(flow: Flow, name: str, count: int, estimate: int, service: int) -> None:
-    """Messages of a lane were worked on for `service` ns in all; the lane was charged `estimate` for them."""
+    """Messages of a lane took `service` ns in all; the lane was charged `estimate` for them."""
     if not count:  # all of it was recalled
         return
     lane = flow.lanes[name]

@@ -1,7 +1,7 @@
-"""The consumer's own parts in virtual time: what they decide is inherited, only the waiting is other.
+"""The consumer's parts in virtual time: their decisions are inherited, only their waiting differs.
 
 All of it runs on one loop in one thread. Workers are the tasks of the asynchronous pool, for plain handlers
-too; the upkeep takes its turns in a task; copies of failed messages are published on the spot.
+too; the upkeep runs in a task; copies of failed messages are published at once.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class _Bell(threading.Event):
 
 
 async def wait(event: asyncio.Event, seconds: float) -> None:
-    """For an event, but no longer than so many virtual seconds."""
+    """Wait for an event, for up to `seconds` of virtual time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
 
 
 class TaskThread(threading.Thread):
-    """A coroutine of the loop for whoever expects a thread; to join it is to let virtual time go on."""
+    """A coroutine of the loop with the interface of a thread; joining it lets virtual time pass."""
 
     def __init__(self, loop: VirtualLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         super().__init__()
@@ -78,14 +78,14 @@ class VirtualPool(TaskPool):
             thread.start()
 
     def leave_later(self, _: Callable[[], object]) -> bool:
-        """Here it is the end of the rehearsal that leaves."""
+        """Do nothing: the end of the rehearsal leaves."""
         if self._loop is None or not self._loop.is_running():
             return False
         self.engine.stop()
         return True
 
     def _cancelled(self) -> None:
-        """Here it is the loop that goes down, with whatever still runs."""
+        """Let the cancellation through: the loop is ending."""
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
@@ -101,7 +101,7 @@ class MemoryConnector(Connector):
 
 
 class VirtualUpkeep(Upkeep):
-    """Takes its turns in a task."""
+    """Runs in a task."""
 
     def __init__(self, loop: VirtualLoop, engine: Engine, connector: Connector, *rest: Any) -> None:
         super().__init__(engine, connector, *rest)
@@ -174,7 +174,7 @@ class InstantRepublisher(Republisher):
         courier.deliver([(message, copy)])
 
     def check(self) -> None:
-        """Everybody may."""
+        """Everyone may publish."""
 
     def connect(self, avoid: str) -> Connection:  # noqa: ARG002
         return MemoryConnection(self._broker, self.uri)

@@ -1,4 +1,4 @@
-"""Messages that begin without having been in a lane's buffer: charged and limited as any other."""
+"""Messages that begin without having been in a lane's buffer: charged and limited like any other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leash.policies.fair.rounds import Ticket
 
 
 def may_begin(flow: Flow, now: int, lane: str) -> bool:
-    """Whether one of this lane may begin now, by its tokens and by who else waits."""
+    """True if a message of this lane may begin now: it has a token, and no other lane is ahead."""
     state = flow.lanes[lane]
     buckets = [bucket for bucket in (state.bucket, flow.total) if bucket is not None]
     if any(not purse.permits.available(now) or purse.permits.debt for purse in state.purses):
@@ -21,9 +21,9 @@ def may_begin(flow: Flow, now: int, lane: str) -> bool:
 
 
 def begin(flow: Flow, now: int, lane: str) -> int | None:
-    """One begins: `Flow.done` takes it back as a dispatch of one, `begin_not` if it did not come about.
+    """Charge for a message that begins: `Flow.done` takes it as a dispatch of one; `begin_not` undoes it.
 
-    Returns until when it may, by its budgets. What it costs them beyond 1 is not known yet: `owe` adds it.
+    Returns when its permits expire. What it costs budgets beyond 1 is not known yet: `owe` adds it.
     """
     state = flow.lanes[lane]
     until = min([purse.permits.take(now, 1) for purse in state.purses], default=None)
@@ -45,7 +45,7 @@ def owe(flow: Flow, lane: str, message: Any) -> None:
 
 
 def begin_not(flow: Flow, now: int, lane: str, until: int | None = None) -> None:
-    """What `begin` was charged for did not come about."""
+    """Undo `begin`: there was no message."""
     state = flow.lanes[lane]
     for purse in state.purses:
         purse.permits.untake(now, 1, now if until is None else until)

@@ -1,0 +1,52 @@
+"""`leash.Publisher` beside pika and rabbitmq-c: persistent, mandatory, every message confirmed.
+
+pika's blocking connection, the one that people use, knows one way only: one by one. rabbitmq-c keeps as many
+messages unconfirmed as ours does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from bench import harness
+from bench.peers import Job
+from leash.amqp import connect
+
+ROUNDS = 5
+THREADS = 8
+IN_FLIGHT = 10_000
+SIZE = 100
+OURS, PIKA, C = "leash.Publisher", "pika publisher", "rabbitmq-c"
+CASES = {
+    "One by one, from 8 threads": ("publish-threads", {OURS: 24_000, PIKA: 4_000}),
+    "In bulk (`publish_many`)": ("publish-many", {OURS: 60_000, PIKA: 2_000, C: 60_000}),
+    "Confirms awaited later (`send`)": ("publish-later", {OURS: 60_000, PIKA: 2_000, C: 60_000}),
+}
+
+
+def compare(uri: str, action: str, counts: dict[str, int]) -> list[harness.Run]:
+    """Interleaved runs, so that a slow moment of the machine hits everybody."""
+    samples: dict[str, list[tuple[float, float]]] = {client: [] for client in counts}
+    for _ in range(ROUNDS):
+        for client, count in counts.items():
+            harness.fill(uri, ["bench"], 0, SIZE)
+            window = THREADS if action == "publish-threads" else IN_FLIGHT
+            asked = "publish-safe" if client == C else action
+            samples[client].append(harness.run(client, Job(uri, asked, ["bench"], window, count, SIZE)))
+    return harness.medians(samples, counts)
+
+
+def main(uri: str) -> None:
+    """Run all, print, and write docs/results.md."""
+    with connect(uri) as connection:
+        version = str(connection.server["version"])
+    text = [f"## The publisher\n\nClassic queue, {SIZE} B bodies, persistent, mandatory, confirmed.\n"]
+    data = {}
+    for title, (action, all_counts) in CASES.items():
+        counts = {client: n for client, n in all_counts.items() if client != C or harness.rabbitmq_c()}
+        print(f"\n{title} ...", flush=True)
+        rows = compare(uri, action, counts)
+        print(harness.table(rows), flush=True)
+        text.append(f"### {title}\n\n{harness.table(rows)}\n")
+        data[action] = [asdict(row) for row in rows]
+    harness.publish_section("publish", "\n".join(text), version, data)

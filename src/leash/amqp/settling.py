@@ -1,0 +1,65 @@
+"""Acks that are followed by the end of their channel.
+
+RabbitMQ's channel has at most 33 settlements on their way to a quorum queue, each a frame's worth for one
+consumer, or for one get. Those that come meanwhile it keeps, until the queue has written some to disk; and if
+the channel ends first, it forgets them. So the messages come back, though they were acked and no error was
+told. A round trip on the channel does not help, since it does not reach the queue.
+
+To start and to end a consumer does reach it, behind all that was sent. Once that is done, the channel has
+heard of what was applied, and has sent what it kept; and when it is done again, that was applied, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+from pamqp import commands
+
+from leash.amqp import wire
+from leash.amqp.channel import REPLY_TIMEOUT, Channel, Reply
+from leash.errors import AmqpError
+
+AT_ONCE = 32
+"""So many settlements are never kept back: whoever has sent no more of them may just close."""
+
+_LAST = -1000  # the consumer's priority: where others have room, it takes nothing from them
+_TAGS = ("leash-~1", "leash-~2")  # behind those of Spark's tasks: what goes back does so in their order
+Taken = tuple[Channel, int]
+_Consume = wire.unchecked(commands.Basic.Consume)
+
+
+def settled(channels: Iterable[tuple[Channel, str]], timeout: float = REPLY_TIMEOUT) -> list[Taken]:
+    """Wait until all that was settled on these channels, each of one queue, has been applied.
+
+    Their own consumers must have ended. A message or two may come, which this returns; they go back with
+    their channel. Where a channel ends meanwhile, or does not answer in time, nobody can know.
+    """
+    channels = list(channels)
+    taken: list[Taken] = []
+    deadline = time.monotonic() + timeout
+    for tag in _TAGS:
+        for step in (
+            _start,
+            _end,
+        ):  # a channel of RabbitMQ's dies of a cancel that comes before its consume-ok
+            asked: list[Reply] = []
+            for channel, queue in channels:
+                with suppress(AmqpError):
+                    asked.append(step(channel, queue, tag, taken))
+            for reply in asked:
+                with suppress(AmqpError):
+                    reply(max(0.0, deadline - time.monotonic()))
+    return taken
+
+
+def _start(channel: Channel, queue: str, tag: str, taken: list[Taken]) -> Reply:
+    channel.expect_consumer(tag, lambda lot: taken.extend([(channel, each) for each in lot.tags]))
+    channel.ask(commands.Basic.Qos(0, 1, False), commands.Basic.QosOk)
+    consume = _Consume(0, queue, tag, False, False, False, False, {"x-priority": _LAST})
+    return channel.ask(consume, commands.Basic.ConsumeOk)
+
+
+def _end(channel: Channel, _: str, tag: str, __: list[Taken]) -> Reply:
+    return channel.ask(commands.Basic.Cancel(tag, False), commands.Basic.CancelOk)

@@ -1,0 +1,46 @@
+"""What an answer of the broker means for the messages that are on their way."""
+
+from __future__ import annotations
+
+import re
+
+from leash.errors import AmqpError, ChannelError, ConnectionLost, Nacked, Unroutable
+from leash.publisher.sent import Sent
+
+_FORCED = 320  # an operator closed the connection, or the node is stopping: nobody's message did it
+
+
+def is_somebodys_fault(error: AmqpError) -> bool:
+    """Whether a channel or a connection was closed because of a message."""
+    if isinstance(error, ConnectionLost):
+        code = re.search(r"the broker closed: .*\((\d+)\)$", str(error), re.DOTALL)
+        return code is not None and int(code[1]) != _FORCED
+    return isinstance(error, ChannelError)
+
+
+def culprits(left: list[Sent], error: AmqpError) -> list[Sent]:
+    """Of the unconfirmed ones, those that it was closed for, if that can be told."""
+    if not is_somebodys_fault(error):
+        return []
+    if len(left) == 1:
+        return left
+    if isinstance(error, ChannelError) and error.code in (403, 404) and " topic " not in error.text:
+        return [each for each in left if f"exchange '{each.message[1] or 'amq.default'}'" in error.text]
+    return []
+
+
+def nacked(sent: Sent) -> Nacked:
+    return Nacked(
+        f"the broker refused message {sent.message_id} for {_address(sent)}: a queue is full, or cannot "
+        "store it",
+        [sent.message],
+    )
+
+
+def unroutable(sent: Sent, text: str) -> Unroutable:
+    return Unroutable(f"no queue for message {sent.message_id}: {_address(sent)} ({text})", [sent.message])
+
+
+def _address(sent: Sent) -> str:
+    _, exchange, key, *_ = sent.message
+    return f"routing key {key!r} on exchange {exchange!r}" if exchange else f"queue {key!r}"

@@ -1,0 +1,161 @@
+"""The examples in README and docs run as written, but for the address of the broker.
+
+Those that need Spark are in spark/test_docs.py; getting-started.md, lab.md and testing.md have tests in
+test_getting_started.py, lab/ and testing/. `test_every_example_has_a_test` counts the examples: a new one
+needs a test, or a comment `<!-- not run: why -->` above it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from prometheus_client import CollectorRegistry
+
+from leash import Consumer, Message
+from leash.amqp import Channel
+from leash.amqp.topology import declare_queue
+from leash.cli.main import app
+from leash.lab import whatif
+from leash.spark import pipeline
+from tests.consumer.kit import depth, fill, publish, running, until
+from tests.examples_in_docs import PAGES, execute, snippets
+
+TESTED = {
+    "README.md": 4,
+    "consumer.md": 3,
+    "getting-started.md": 4,
+    "lab.md": 2,
+    "operations.md": 1,
+    "partitions.md": 2,
+    "publishing.md": 1,
+    "spark.md": 5,
+    "testing.md": 1,
+}
+COMMAND = re.compile(r"^(?:    |)(leash [^\n]+)$", re.MULTILINE)
+
+
+def test_every_example_has_a_test() -> None:
+    counts = {path.name: len(snippets(path.name)) for path in PAGES}
+    assert {page: count for page, count in counts.items() if count} == TESTED
+
+
+def test_every_command_has_these_arguments_and_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("keys.txt", "pipeline.toml", "plan.toml"):
+        Path(name).touch()
+    commands = {
+        line.split("#")[0] if "  #" in line else re.split(r" {3,}", line)[0]
+        for page in PAGES
+        for line in COMMAND.findall(page.read_text())
+    }
+    assert len(commands) > 20
+    for line in sorted(commands):
+        command: Any = typer.main.get_command(app)
+        words = shlex.split(line)[1:]
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        command.make_context(line, words).close()  # raises on what it does not know
+
+
+# --- the live consumer ---
+
+
+@pytest.mark.parametrize("page", ["README.md", "consumer.md"])
+def test_the_consumer(page: str, channel: Channel, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(channel, "gold", 20)
+    fill(channel, "free", 20)
+    consumer: Consumer = execute(page, snippets(page)[0], uri)["consumer"]
+    try:
+        until(lambda: sum(queue.handled for queue in consumer.stats().queues.values()) == 40)
+    finally:
+        consumer.stop()
+    assert capsys.readouterr().out.count("gold b'") == 20
+
+
+@dataclass
+class Order:
+    number: int
+
+
+def test_a_handler_of_one_queue_with_a_decoded_body(channel: Channel, uri: str) -> None:
+    declare_queue(channel, "orders")
+    publish(channel, "orders", [b'{"number": 13}', b"no order"])
+    consumer = Consumer(uri, ["orders"])
+    execute("consumer.md", snippets("consumer.md")[1], uri, consumer=consumer, Order=Order, Message=Message)
+    with running(consumer):
+        until(lambda: consumer.stats().queues["orders"].handled == 1)
+        until(lambda: depth(channel, "leash.dead.orders") == 1)
+
+
+def test_middleware(channel: Channel, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(channel, "orders", 1)
+    consumer = execute("consumer.md", snippets("consumer.md")[2], uri, Consumer=Consumer, time=time)[
+        "consumer"
+    ]
+    consumer.handler(lambda _: None)
+    with running(consumer):
+        until(lambda: consumer.stats().queues["orders"].handled == 1)
+    assert capsys.readouterr().out.startswith("orders ")
+
+
+@pytest.mark.parametrize(
+    ("page", "number", "queue"), [("README.md", 1, "gold"), ("publishing.md", 0, "orders")]
+)
+def test_the_publisher(page: str, number: int, queue: str, channel: Channel, uri: str) -> None:
+    declare_queue(channel, queue)
+    execute(page, snippets(page)[number], uri)
+    got = channel.get(queue)
+    assert got is not None
+    assert got.body == b'{"order":13}'
+
+
+def test_partitions_from_the_readme(channel: Channel, uri: str) -> None:
+    consumer: Consumer = execute("README.md", snippets("README.md")[3], uri)["consumer"]
+    consumer.handler(lambda _: None)
+    consumer.start()
+    assert consumer.stop()
+
+
+def test_partitions(channel: Channel, uri: str) -> None:
+    consumer: Consumer = execute("partitions.md", snippets("partitions.md")[0], uri)["consumer"]
+    assert consumer.stop()
+
+
+def test_metrics(channel: Channel, uri: str) -> None:
+    fill(channel, "q", 1)
+    registry, consumer = CollectorRegistry(), Consumer(uri, ["q"])
+    consumer.handler(lambda _: None)
+    consumer.start()
+    try:
+        names = execute(
+            "operations.md", snippets("operations.md")[0], uri, consumer=consumer, registry=registry
+        )
+        names["stop"]()
+        assert registry.get_sample_value("leash_connected") == 1
+    finally:
+        consumer.stop()
+
+
+# --- files ---
+
+
+def test_the_pipeline_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.toml"
+    path.write_text(snippets("spark.md")[4])
+    assert pipeline.load(path).format == "parquet"
+
+
+def test_the_plan_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(snippets("lab.md")[1])
+    plan = whatif.load(path)
+    assert len(list(plan.settings())) == 32 * 4 * 2
