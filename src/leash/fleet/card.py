@@ -5,6 +5,7 @@
     leash.budget.sms:7          the wheel: a token for each permit, or for several
     leash.budget.sms:7:cooling  before RabbitMQ 4.3, where its tokens wait after their use
     leash.budget.sms:7:turn     whose turn it is to gather several tokens
+    leash.budget.sms:deleted    for a while after a delete: all of it may just have been used
     leash.budget.sms:seen       which tokens were seen lately, by whom
 
 The law: a wheel counts once the card says that it is ready. Whoever finds another state makes the next one.
@@ -43,6 +44,10 @@ def cooling_queue(name: str, generation: int) -> str:
 
 def turn_queue(name: str, generation: int) -> str:
     return f"{wheel_queue(name, generation)}:turn"
+
+
+def deleted_queue(name: str) -> str:
+    return f"{card_queue(name)}:deleted"
 
 
 def seen_queue(name: str) -> str:

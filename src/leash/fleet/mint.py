@@ -25,6 +25,7 @@ from leash.fleet.card import (
     Reader,
     card_queue,
     cooling_queue,
+    deleted_queue,
     lock_queue,
     ready,
     seen_queue,
@@ -91,7 +92,8 @@ def join(connection: Connection, budget: Terms) -> Card:
                 )
             if card is not None and card.ready and _whole(connection, name, card):
                 return card
-            return _make(connection, reader, name, budget.numbers, first=fresh and card is None)
+            first = fresh and card is None and ready(connection, deleted_queue(name)) is None
+            return _make(connection, reader, name, budget.numbers, first=first)
         finally:
             if not channel.closed:
                 reader.put_back()
@@ -170,6 +172,8 @@ def delete(connection: Connection, name: str) -> bool:
         card = Reader(channel, name).read()
         if card is not None:
             _delete_wheel(channel, name, card.generation)
+            period = terms_of(name, card.numbers).shape.period
+            topology.declare_queue(channel, deleted_queue(name), arguments={"x-expires": period + 1000})
         topology.delete_queue(channel, seen_queue(name))
         topology.delete_queue(channel, card_queue(name))
     return True

@@ -51,7 +51,14 @@ class Till:
         self._desk = Desk(
             parse(uri), [Account(budget, self.permits)], self._lock, self._clock, self._serve, name
         )
+        self._size = budget.size
+        self._desk.on_numbers = self._numbers
         self._desk.open()
+
+    def _numbers(self, terms: Terms) -> None:
+        """It has these numbers now."""
+        with self._lock:
+            self._size = terms.size
 
     def __enter__(self) -> Till:
         return self
@@ -192,12 +199,13 @@ class Till:
 
     def _undo(self, waiter: _Waiter) -> None:
         assert waiter.until is not None
-        self.permits.untake(self._clock(), min(waiter.cost, self.budget.size), waiter.until)
-        waiter.until = None
+        self.permits.untake(self._clock(), waiter.got, waiter.until)
+        self.permits.debt = max(0, self.permits.debt - (waiter.cost - waiter.got))
+        waiter.until, waiter.got = None, 0
 
     def _serve(self) -> None:
         """Under the lock: give permits to those in front, and ask for what is missing."""
-        now, size = self._clock(), self.budget.size
+        now, size = self._clock(), self._size
         while self._waiting and not self.permits.debt:
             waiter = self._waiting[0]
             if waiter.some:
@@ -212,7 +220,7 @@ class Till:
             if self.permits.available(now) < need:
                 break
             self._waiting.popleft()
-            waiter.until = self.permits.take(now, need)
+            waiter.until, waiter.got = self.permits.take(now, need), need
             self.permits.debt += waiter.cost - need
             waiter.wake()
         costs = [

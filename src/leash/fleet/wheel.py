@@ -121,25 +121,23 @@ class Wheel:
         with self._lock:
             now = self._clock()
             permits.available(now)
-            short, least = permits.short, permits.least
-            spent, permits.spent = permits.spent, 0
+            short, least, permits.spent = permits.short, permits.least, 0
             in_use = permits.at_work + permits.available(now) if permits.held else 0
         self._absorb()
-        self._return(spent)
-        if permits.held:
-            while self._held and len(self._lent) < in_use:  # work that began on another connection
-                self._lent.append(self._held.popleft())
-            short += in_use - len(self._lent)
-        if short <= 0:
+        self._return(in_use)
+        owed = self._lend(in_use)
+        if short + owed <= 0:
             return self._rest(now)
         self._wanted = now
-        return self._serve(now, short, min(least, short))
+        return self._serve(now, short, min(least, short), in_use)
 
-    def _serve(self, now: int, short: int, least: int) -> int | None:
+    def _serve(self, now: int, short: int, least: int, in_use: int) -> int | None:
         if least > self._numbers.shape.worth and not self._our_turn(now):
             return _TURN
-        self._consume(short, least)
+        self._consume(short + self._lend(in_use), least)
         self._absorb()
+        if self._lend(in_use) or not short:
+            return None
         chosen: list[Token] = []
         total = 0
         while self._held and total < short:
@@ -236,12 +234,17 @@ class Wheel:
         while self._held:
             channel.nack(self._held.popleft().tag)
 
-    def _return(self, count: int) -> None:
-        """Permits whose work ended, or that expired before any began."""
+    def _return(self, in_use: int) -> None:
+        """Give back permits whose work ended, or that expired before any began."""
         channel = self._live()
-        while count > 0 and self._lent:
+        while len(self._lent) > in_use:
             channel.nack(self._lent.popleft().tag)
-            count -= 1
+
+    def _lend(self, in_use: int) -> int:
+        """Work that began on a lost connection comes first; returns how many tokens are missing for it."""
+        while self._held and len(self._lent) < in_use:
+            self._lent.append(self._held.popleft())
+        return max(0, in_use - len(self._lent))
 
     def _live(self) -> Channel:
         if self._channel is None or self._gone:
