@@ -84,7 +84,7 @@ class TopologyError(LeashError):
 
 
 class BudgetError(LeashError):
-    """A budget that cannot be made, found, changed or used as it was asked for."""
+    """A budget that cannot be created, found, changed or used as asked."""
 
 
 class NeverSettled(LeashError):

@@ -28,14 +28,15 @@ def test_budgets_are_listed_shown_changed_and_deleted(
     assert said(budget("list", uri=uri)) == "There are no budgets.\n"
     Budget("sms", rate=50, burst=100).open(uri).close()
     Budget("pdf", at_once=20).open(uri).close()
-    assert said(budget("list", uri=uri)) == ("pdf  at_once=20\nsms  rate=50 a second, burst=100, lease=0.1\n")
+    listed = "pdf  at_once=20\nsms  rate=50 per second, burst=100, lease=0.1\n"
+    assert said(budget("list", uri=uri)) == listed
     assert "tokens   100, worth 1 permit, each used once in 2 s\nready    100\n" in said(
         budget("show", "sms", uri=uri)
     )
     assert said(budget("set", "sms", "--rate", "2.5", uri=uri)).startswith(
-        "sms: rate=5/2 a second, burst=100"
+        "sms: rate=5/2 per second, burst=100"
     )
-    assert "in code  rate=50 a second" in said(budget("show", "sms", uri=uri))
+    assert "in code  rate=50 per second" in said(budget("show", "sms", uri=uri))
     assert said(budget("set", "pdf", "--at-once", "25", uri=uri)) == "pdf: at_once=25\n"
     assert "ready    25\n" in said(budget("show", "pdf", uri=uri))
     assert said(budget("delete", "sms", uri=uri)) == "Budget sms is deleted.\n"

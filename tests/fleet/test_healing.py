@@ -1,4 +1,4 @@
-"""Tokens that were lost are noticed, and made anew without anybody being above the bound."""
+"""Lost tokens are noticed and replaced, and the bound holds."""
 
 from __future__ import annotations
 

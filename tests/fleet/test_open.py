@@ -156,7 +156,7 @@ def test_whoever_waits_hears_that_it_was_closed(uri: str) -> None:
 def test_other_numbers_are_refused_with_both_in_the_error(uri: str) -> None:
     Budget("sms", rate=50, burst=100).open(uri).close()
     Budget("sms", rate="3000", per=60, burst=100).open(uri).close()  # means the same
-    with pytest.raises(ConfigError, match=r"rate=60 a second, burst=100.*made with rate=50 a second"):
+    with pytest.raises(ConfigError, match=r"rate=60 per second, burst=100.*made with rate=50 per second"):
         Budget("sms", rate=60, burst=100).open(uri)
     with pytest.raises(ConfigError, match=r"at_once=3, but it was made with rate=50"):
         Budget("sms", at_once=3).open(uri)

@@ -15,9 +15,9 @@ _EVERY = 0.1  # seconds
 
 @contextmanager
 def exclusively(connection: Connection, lock: str, patience: float) -> Iterator[bool]:
-    """Nobody else is in here meanwhile; False if somebody was for all of `patience` seconds.
+    """Hold the lock; yields False if another process holds it for all of `patience` seconds.
 
-    A lock outlives its holder, however that died, until the broker has noticed.
+    The lock of a holder that died stays until the broker has noticed.
     """
     deadline = time.monotonic() + patience
     while not _locked(connection, lock):
@@ -37,6 +37,6 @@ def _locked(connection: Connection, lock: str) -> bool:
     try:
         with connection.channel() as channel:
             topology.declare_queue(channel, lock, durable=False, exclusive=True)
-    except (ResourceLocked, NotFound):  # not found: its node is gone, and the rest of the cluster cleans up
+    except (ResourceLocked, NotFound):  # not found: its node is gone, and the other nodes clean up
         return False
     return True

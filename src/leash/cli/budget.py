@@ -1,4 +1,4 @@
-"""`leash budget`: look at budgets, change their numbers while they are used, delete them."""
+"""`leash budget`: show budgets, change their numbers while they are in use, delete them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The budget, like sms.
 
 @budget_app.command("list")
 def list_(uri: which.BrokerUri = None) -> None:
-    """All budgets of the virtual host, with their numbers.
+    """List all budgets of the virtual host, with their numbers.
 
-    The management plugin is asked for their names (at LEASH_MANAGEMENT_URL, or port 15672).
+    Their names come from the management plugin (at LEASH_MANAGEMENT_URL, or port 15672).
     """
     from leash.fleet.terms import spoken
 
@@ -43,7 +43,7 @@ def list_(uri: which.BrokerUri = None) -> None:
 
 @budget_app.command()
 def show(name: Name, uri: which.BrokerUri = None) -> None:
-    """One budget: its numbers, its tokens, and how many of them are ready at the moment."""
+    """Show one budget: its numbers, its tokens, and how many of them are ready now."""
     from leash.fleet.card import cooling_queue, ready, wheel_queue
     from leash.fleet.mint import terms_of
     from leash.fleet.terms import spoken
@@ -58,7 +58,7 @@ def show(name: Name, uri: which.BrokerUri = None) -> None:
         typer.echo(f"in code  {spoken(card.asked)}")
     tokens = len(shape.worths)
     if card.form == "held":
-        typer.echo(f"tokens   {tokens}, held while somebody is at work")
+        typer.echo(f"tokens   {tokens}, held during the work")
     else:
         worth = "1 permit" if shape.worth == 1 else f"up to {shape.worth} permits"
         typer.echo(f"tokens   {tokens}, worth {worth}, each used once in {shape.period / 1000:g} s")
@@ -70,17 +70,17 @@ def show(name: Name, uri: which.BrokerUri = None) -> None:
 @budget_app.command("set")
 def set_(
     name: Name,
-    rate: Annotated[float | None, typer.Option(help="Permits a second.", show_default=False)] = None,
+    rate: Annotated[float | None, typer.Option(help="Permits per second.", show_default=False)] = None,
     burst: Annotated[int | None, typer.Option(help="Permits at once.", show_default=False)] = None,
     at_once: Annotated[
-        int | None, typer.Option("--at-once", help="Messages at work at the same time.", show_default=False)
+        int | None, typer.Option("--at-once", help="Messages worked on at the same time.", show_default=False)
     ] = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for permits that are at work.")] = 30.0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for permits that are in use.")] = 30.0,
     uri: which.BrokerUri = None,
 ) -> None:
-    """Change the numbers while processes use it. They go on with the new ones, after a pause of burst / rate.
+    """Change the numbers of a budget in use. Processes go on with the new ones after a pause of burst / rate.
 
-    Code may go on naming the old numbers.
+    Code may still name the old numbers.
     """
     from leash.fleet import mint
     from leash.fleet.terms import Terms, spoken
@@ -108,7 +108,7 @@ def set_(
 
 @budget_app.command()
 def delete(name: Name, uri: which.BrokerUri = None) -> None:
-    """Delete a budget and its queues. Processes that use it make it anew, with the numbers in their code."""
+    """Delete a budget and its queues. Its users create it again, with the numbers of their code."""
     from leash.fleet import mint
 
     with _connected(uri) as (connection, _):
@@ -147,4 +147,4 @@ def _card(connection: Connection, name: str) -> Card:
 
 
 def _none(name: str) -> BudgetError:
-    return BudgetError(f"there is no budget {name!r} here: `leash budget list` shows all there are")
+    return BudgetError(f"there is no budget {name!r} here: `leash budget list` shows all")

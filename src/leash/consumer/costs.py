@@ -64,7 +64,7 @@ def _header(name: str) -> Costs:
 
 
 def header_cost(name: str) -> Callable[[Raw], int]:
-    """What a message takes of a budget by that header. As much as it says: the budget is there for that."""
+    """The cost of a message for a budget, by a header. It is not capped: that is what the budget is for."""
     return lambda raw: _asked_for(raw[PROPERTIES], name)
 
 

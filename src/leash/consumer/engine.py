@@ -283,7 +283,7 @@ class Engine:
             self.on_ready()
 
     def granted(self) -> None:
-        """Permits of a budget came."""
+        """Wake the workers: permits of a budget came."""
         self.flow.granted(self.clock.now())
         self.ready.notify_all()
         if self.on_ready is not None:

@@ -96,13 +96,13 @@ def _of_consumer(stats: Stats) -> Iterator[Metric]:
 
 
 def _of_budgets(stats: Stats) -> Iterator[Metric]:
-    hand = GaugeMetricFamily("leash_budget_in_hand", "Permits of a budget that are here", labels=["budget"])
+    hand = GaugeMetricFamily("leash_budget_in_hand", "Permits of a budget in this process", labels=["budget"])
     counters: tuple[tuple[str, str, Callable[[BudgetStats], float]], ...] = (
-        ("leash_budget_taken", "Permits of a budget that were used here", lambda b: b.taken),
-        ("leash_budget_void", "Permits of a budget that expired here", lambda b: b.void),
+        ("leash_budget_taken", "Permits of a budget that this process used", lambda b: b.taken),
+        ("leash_budget_void", "Permits of a budget that expired unused in this process", lambda b: b.void),
         (
             "leash_budget_waited_seconds",
-            "Time in which work was here and no permit of its budget",
+            "Time during which there was work, but no permit of its budget",
             lambda b: b.waited_seconds,
         ),
     )

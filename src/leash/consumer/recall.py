@@ -32,7 +32,7 @@ def recall(engine: Engine, worker: Worker) -> None:
 
 
 def put_back(engine: Engine, worker: Worker, index: int, first: Raw) -> None:
-    """The permits of a dispatch are void: from this message on, nothing of it is begun."""
+    """Put back a dispatch whose permits expired, from this message on."""
     with engine.lock:
         todo = worker.todo[index]
         back = [raw for raw in [first, *_drained(todo)] if not _useless(engine, raw)]

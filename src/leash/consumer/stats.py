@@ -66,18 +66,18 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStats:
-    """One budget, as this process uses it."""
+    """The statistics of one budget, in this process only."""
 
     taken: int
-    """Permits that were used here."""
+    """Permits that were used."""
     void: int
-    """Permits that came here and expired before anything could begin with them."""
+    """Permits that expired before they were used."""
     waited_seconds: float
-    """Time during which a worker was free and messages were here, but no permit."""
+    """Time during which there were messages and a free worker, but no permit."""
     in_hand: int
-    """Permits that are here, those of messages at work included for an `at_once`."""
+    """Permits that this process holds; for an `at_once`, including those of messages in work."""
     at_work: int
-    """Of an `at_once`: messages at work here."""
+    """Messages in work, for an `at_once`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Stats:
     unfair: dict[str, str]
     """Which queue broke the bound, and why."""
     budgets: dict[str, BudgetStats] = field(default_factory=dict)
-    """Each budget by name."""
+    """The budgets, by name."""
     host: str = ""
     """The host of the URI that it is, or was last, connected to."""
 

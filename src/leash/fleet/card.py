@@ -1,14 +1,15 @@
 """A budget's card: the one message in `leash.budget.<name>` that says which wheel is in force.
 
     leash.budget.sms            the card: numbers, and the number of the wheel in force (its generation)
-    leash.budget.sms:lock       exclusive; held by whoever reads the card or makes a wheel
+    leash.budget.sms:lock       exclusive; held while a process reads the card or makes a wheel
     leash.budget.sms:7          the wheel: a token for each permit, or for several
     leash.budget.sms:7:cooling  before RabbitMQ 4.3, where its tokens wait after their use
-    leash.budget.sms:7:turn     whose turn it is to gather several tokens
-    leash.budget.sms:deleted    for a while after a delete: all of it may just have been used
-    leash.budget.sms:seen       which tokens were seen lately, by whom
+    leash.budget.sms:7:turn     one message: its holder may gather several tokens
+    leash.budget.sms:deleted    exists for a while after a delete: all permits may just have been used
+    leash.budget.sms:seen       which tokens each process saw lately
 
-The law: a wheel counts once the card says that it is ready. Whoever finds another state makes the next one.
+The law: a wheel counts once the card says that it is ready. A process that finds another state makes the next
+one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from leash.errors import NotFound
 Form = Literal["delayed", "cooling", "held"]
 
 DELAYED_FROM = (4, 3)
-"""From this version on a quorum queue sets a rejected message aside by itself."""
+"""The first version in which a quorum queue sets a rejected message aside."""
 
 
 def card_queue(name: str) -> str:
@@ -56,7 +57,7 @@ def seen_queue(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """`numbers` are in force; `asked` are those that the code names: `leash budget set` leaves them alone."""
+    """`numbers` are in force; `asked` are those in the code, which `leash budget set` does not change."""
 
     generation: int
     form: Form
@@ -65,7 +66,7 @@ class Card:
     asked: dict[str, Any]
 
     def allows(self, numbers: dict[str, Any]) -> bool:
-        """Whether a process that names these numbers means this budget."""
+        """True if a process that names these numbers may use this budget."""
         return numbers in (self.asked, self.numbers)
 
     def to_json(self) -> bytes:
@@ -77,14 +78,14 @@ def from_json(body: bytes) -> Card:
 
 
 class Reader:
-    """Looks at the card. What was looked at is kept from others until `put_back`, so: under the lock."""
+    """Reads the card, under the lock. Others cannot read it until `put_back`."""
 
     def __init__(self, channel: Channel, name: str) -> None:
         self._channel = channel
         self._name = name
         self._tags: list[int] = []
         self.card: Card | None = None
-        """The newest; a crash may leave an older one beside it."""
+        """The newest card; a crash may leave an older one beside it."""
 
     def read(self) -> Card | None:
         while (came := self._channel.get(card_queue(self._name))) is not None:
@@ -98,7 +99,7 @@ class Reader:
         return self.card
 
     def put_back(self) -> None:
-        """All but the newest are dropped."""
+        """Return the newest card to the queue and drop the others."""
         for tag in self._tags[:-1]:
             self._channel.ack(tag)
         if self._tags:
@@ -106,7 +107,7 @@ class Reader:
         self._tags.clear()
 
     def replace(self, publisher: Publisher, card: Card) -> None:
-        """Another card, confirmed, instead of all that were read."""
+        """Publish another card, confirmed, and drop all that were read."""
         publisher.publish(
             [
                 Outgoing(

@@ -1,8 +1,8 @@
-"""Are all tokens there? Whoever uses a wheel writes down, now and then, which tokens it saw.
+"""Are all tokens there? Each process that uses a wheel publishes from time to time which tokens it saw.
 
-A token that nobody saw for longer than it can be set aside, and that is not ready either, is lost: by a purge
-by hand, or by a broker that crashed. Then the wheel is made anew. To be wrong about it costs a pause, never
-the bound. Where some were not seen, those that are ready are fetched for a moment, to see them.
+A token is lost if no process saw it for longer than it can be set aside, and it is not ready either: because
+of a purge by hand, or a crash of the broker. Then the wheel is replaced. A wrong result costs a pause, but
+never breaks the bound. If some tokens were not seen, those that are ready are fetched for a moment.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("leash.fleet")
 
 WINDOW = 25.0
-"""Seconds, beyond the period of the wheel, in which every token that is used is seen."""
+"""Seconds beyond the period of the wheel. Within both, every token in use is seen."""
 
-_CONFIRM = 2.0  # seconds: permits wait meanwhile
-_SILENCE = 0.5  # seconds without a token: others were faster
+_CONFIRM = 2.0  # seconds: permits wait during this time
+_SILENCE = 0.5  # seconds without a token: other processes got them
 
 
 class Census:
-    """Of one wheel, in one process."""
+    """The census of one wheel, in one process."""
 
     def __init__(self, wheel: Wheel, card: Card) -> None:
         self._wheel = wheel
@@ -36,7 +36,7 @@ class Census:
         self._looked = 0.0
 
     def take(self, connection: Connection) -> bool:
-        """Write down what was seen; True if tokens are lost for sure."""
+        """Publish which tokens were seen; True if tokens are certainly lost."""
         wheel, name = self._wheel, self._wheel.budget.name
         shape = wheel.numbers.shape
         window = WINDOW + shape.period / 1000
@@ -63,7 +63,7 @@ class Census:
         return lost > 0
 
     def _union(self, connection: Connection) -> set[int]:
-        """What all processes saw within the window; closing the channel leaves it there for the next one."""
+        """What all processes saw within the window; closing the channel returns the notes to the queue."""
         seen: set[int] = set()
         with connection.channel() as channel:
             while (came := channel.get(seen_queue(self._wheel.budget.name))) is not None:
@@ -73,7 +73,7 @@ class Census:
         return seen
 
     def _here(self, connection: Connection) -> set[int]:
-        """The tokens that are ready: all of them are fetched, and given back at once."""
+        """The tokens that are ready: all of them are fetched, and returned at once."""
         found: set[int] = set()
         wheel, count = wheel_queue(self._wheel.budget.name, self._card.generation), 0
         with connection.channel() as channel:

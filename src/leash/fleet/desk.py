@@ -1,7 +1,7 @@
 """The thread that fetches permits: for a consumer, a Spark driver, or any code that opened a budget.
 
-It has a connection of its own. A lost one is opened again; a wheel that was deleted is looked up again, or
-made anew. Meanwhile there are no permits, and nobody is above the bound.
+It has its own connection. A lost one is opened again; a wheel that was deleted is looked up again, or
+replaced. Until then there are no permits, so the bound holds.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from leash.units import SECOND
 log = logging.getLogger("leash.fleet")
 
 AGAIN = (0.1, 5.0)
-"""Seconds from one try to the next, at first and at most."""
+"""Seconds from one try to the next: the first wait and the longest."""
 
 CHECK = 5.0
-"""Seconds after which the card is looked at again, of a wheel in use."""
+"""Seconds after which the card of a wheel in use is checked again."""
 
 _IDLE = 1.0
 
 
 class Account(NamedTuple):
-    """A budget, and the permits of it in the hands of this process."""
+    """A budget, and its permits in this process."""
 
     budget: Terms
     permits: Permits
 
 
 class Desk:
-    """`changed` is called under `lock` when permits came. Set `nudge` when more are wanted, or some spent."""
+    """Calls `changed` under `lock` when permits came. Set `nudge` when more are wanted or some were spent."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Desk:
         self._lock = lock
         self.nudge = threading.Event()
         self.on_numbers: Callable[[Terms], object] = lambda _: None
-        """Told of the numbers in force, in the desk's thread, whenever a wheel is joined."""
+        """Called with the numbers in force, in the desk's thread, whenever a wheel is joined."""
         self.wheels = [
             Wheel(each.budget, each.permits, lock, clock, changed, self.nudge) for each in accounts
         ]
@@ -72,7 +72,7 @@ class Desk:
         self._thread = threading.Thread(target=self._run, name="leash-budgets", daemon=True)
 
     def open(self) -> None:
-        """Connect and join every budget. Raises what is wrong, for the caller to know."""
+        """Connect and join every budget; every error is raised to the caller."""
         try:
             connection = self._connect()
             for wheel in self.wheels:
@@ -84,7 +84,7 @@ class Desk:
         self._thread.start()
 
     def close(self) -> None:
-        """Give back what is in hand, and leave."""
+        """Return unused permits, and leave."""
         self._left.set()
         self.nudge.set()
         if self._thread.ident is not None:
@@ -166,7 +166,7 @@ class Desk:
                 self._join(connection, wheel)
             except AmqpError:
                 raise
-            except LeashError as error:  # of this budget only: the others go on
+            except LeashError as error:  # it concerns this budget only: the others go on
                 backoff = self._trouble.get(wheel, (Backoff(*AGAIN), 0.0))[0]
                 pause = backoff.next()
                 self._trouble[wheel] = (backoff, now + pause)
@@ -174,7 +174,7 @@ class Desk:
             return 0.0
 
     def _check(self, connection: Connection, wheel: Wheel) -> None:
-        """Put back a card that somebody removed while its wheel is in use. Gone: the budget was deleted."""
+        """Restore a card that was removed while its wheel is in use. Gone: the budget was deleted."""
         name, card = wheel.budget.name, wheel.card
         assert card is not None
         count = ready(connection, card_queue(name))
@@ -193,7 +193,7 @@ class Desk:
             raise Gone
 
     def _second(self) -> Connection:
-        """A connection that publishes: an alarm may block it, and must not block those who take."""
+        """A second connection, for publishing: an alarm may block it, but must not block takes."""
         if self._side is None or self._side.closed:
             self._side = connect(self._uri, name=f"{self._name} census")
         return self._side

@@ -1,9 +1,9 @@
-"""Wheels are made, made anew, changed and deleted here, under the lock of their budget.
+"""Makes, replaces, changes and deletes wheels, under the lock of their budget.
 
-The law: a budget has never two wheels that give permits. The card says "not ready" before the old wheel is
-deleted and until all tokens of the next one are confirmed; deleting a wheel cancels all who take from it. The
-tokens of every wheel but the first are made as if they had just been taken: so nothing comes of it before its
-period is over, and the bound holds through the change.
+The law: a budget never has two wheels that give permits. The card says "not ready" before the old wheel is
+deleted and until all tokens of the next one are confirmed; deleting a wheel cancels its consumers. The tokens
+of every wheel but the first are made as if they had just been taken: it gives no permits before its period is
+over, so the bound holds through the change.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ PATIENCE = 30.0
 """Seconds to wait for the lock."""
 
 LOST_CARD = 12.0
-"""Seconds in which somebody who uses the wheel puts back a card that is gone."""
+"""Seconds within which a process that uses the wheel restores a card that is gone."""
 
 LASTING = Properties(delivery_mode=2)
 
 _LOOKS, _EVERY = 4, 0.4
-"""A wheel on which no token was seen so many times, so many seconds apart, has none."""
+"""A wheel is empty if it has no token at `_LOOKS` looks, `_EVERY` seconds apart."""
 
 
 @contextmanager
 def alone(connection: Connection, name: str) -> Iterator[None]:
-    """Nobody else reads or changes this budget meanwhile; what the broker refuses is said in a sentence."""
+    """Hold the lock of this budget; a refusal by the broker becomes a BudgetError."""
     try:
         with exclusively(connection, lock_queue(name), PATIENCE) as got:
             if not got:
-                raise BudgetError(f"budget {name!r} is being changed by somebody else: try again")
+                raise BudgetError(f"budget {name!r} is being changed by another process: try again")
             yield
     except AccessRefused as error:
         raise BudgetError(
@@ -70,7 +70,7 @@ def alone(connection: Connection, name: str) -> Iterator[None]:
 
 
 def join(connection: Connection, budget: Terms) -> Card:
-    """The card of a wheel that can be used; made, or made anew, if need be."""
+    """The card of a usable wheel, which is made or replaced if necessary."""
     name, fresh = budget.name, False
     with alone(connection, name):
         if ready(connection, card_queue(name)) is None:
@@ -111,7 +111,7 @@ def find(connection: Connection, name: str) -> Card | None:
 
 
 def renew(connection: Connection, name: str, old: Card, numbers: dict[str, Any] | None = None) -> Card:
-    """The next wheel, with other numbers or for one that lost tokens; not if somebody was first."""
+    """Replace a wheel, to change its numbers or because it lost tokens, unless another process did."""
     with alone(connection, name), connection.channel() as channel:
         reader = Reader(channel, name)
         card = reader.read()
@@ -122,7 +122,7 @@ def renew(connection: Connection, name: str, old: Card, numbers: dict[str, Any] 
 
 
 def resize(connection: Connection, name: str, at_once: int, patience: float) -> Card:
-    """Another number of permits to be at work. Fewer: as they come back; those at work are not taken away."""
+    """Change `at_once`. If it gets smaller, permits are removed when their work ends."""
     with alone(connection, name), connection.channel() as channel:
         reader = Reader(channel, name)
         card = reader.read()
@@ -147,14 +147,14 @@ def resize(connection: Connection, name: str, at_once: int, patience: float) -> 
             reader.replace(publisher, card)
     if left > 0:
         raise BudgetError(
-            f"budget {name!r}: {left} more than at_once={at_once} are still at work, so at_once is "
+            f"budget {name!r}: {left} more than at_once={at_once} are still in use, so at_once is "
             f"{at_once + left} now: set it again when they are done"
         )
     return card
 
 
 def put_back_card(connection: Connection, name: str, card: Card) -> None:
-    """Somebody removed the card while its wheel is in use."""
+    """Restore a card that was removed while its wheel is in use."""
     with alone(connection, name), connection.channel() as channel:
         reader = Reader(channel, name)
         if reader.read() is None and ready(connection, card_queue(name)) is not None:
@@ -165,7 +165,7 @@ def put_back_card(connection: Connection, name: str, card: Card) -> None:
 
 
 def delete(connection: Connection, name: str) -> bool:
-    """Delete a budget and all its queues; False if there was none. Processes that use it make it anew."""
+    """Delete a budget and all its queues; False if there was none. Processes that use it create it again."""
     if ready(connection, card_queue(name)) is None:
         return False
     with alone(connection, name), connection.channel() as channel:
@@ -193,14 +193,14 @@ def _declare_card(connection: Connection, name: str) -> None:
 
 
 def _await_card(connection: Connection, name: str) -> None:
-    """A card may be in somebody's hands, or gone: then whoever uses the wheel puts it back."""
+    """Wait for a card that another process is reading, or that is gone: users of the wheel restore it."""
     deadline = time.monotonic() + LOST_CARD
     while not ready(connection, card_queue(name)) and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
 def _whole(connection: Connection, name: str, card: Card) -> bool:
-    """Whether the wheel is there. Before 4.3 its tokens do not survive the broker."""
+    """True if the wheel is there. Before 4.3 its tokens do not survive a restart of the broker."""
     wheel = wheel_queue(name, card.generation)
     if card.form != "cooling":
         return ready(connection, wheel) is not None
@@ -251,7 +251,7 @@ def terms_of(name: str, numbers: dict[str, Any]) -> Terms:
 
 @contextmanager
 def _publisher(connection: Connection, name: str) -> Iterator[Publisher]:
-    """On a connection of its own: an alarm must not stop those who take."""
+    """A publisher with its own connection: an alarm must not stop takes."""
     with connect(connection.uri, name=f"leash budget {name}") as own:
         yield Publisher(own)
 
@@ -280,7 +280,7 @@ def _to(queue: str) -> dict[str, str]:
 
 
 def _mint(channel: Channel, publisher: Publisher, name: str, card: Card, shape: Shape, taken: bool) -> None:
-    """All tokens. Those of a cooling wheel do not outlive the broker: a crash may double what it keeps."""
+    """Publish all tokens. Those of a cooling wheel are transient: a crash could double durable ones."""
     wheel = wheel_queue(name, card.generation)
     lasting = Properties(delivery_mode=1 if card.form == "cooling" else 2)
     target = cooling_queue(name, card.generation) if taken and card.form == "cooling" else wheel

@@ -4,7 +4,7 @@ The rule: all tokens together are worth the burst, and each comes back `period` 
 seconds admit at most burst * (floor(t / period) + 1), which is at most burst + rate * t. The period is
 rounded up to a whole millisecond, the broker's unit, so the rate is never exceeded.
 
-A broker turns a few hundred tokens a second without effort. Faster budgets have tokens worth several permits.
+A broker easily turns a few hundred tokens per second. Faster budgets have tokens worth several permits.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from math import ceil
 from typing import NamedTuple
 
 TURNS = 200
-"""Tokens a second that a wheel turns at most, unless its burst is too small for tokens of several permits."""
+"""The most tokens per second that a wheel turns, unless its burst is too small for larger tokens."""
 
 MOST_TOKENS = 10_000
-"""A burst of more than that has tokens of several permits, however slow the rate is."""
+"""A larger burst has tokens of several permits, even at a slow rate."""
 
 
 class Shape(NamedTuple):
-    """A wheel, or, with a period of 0, tokens that are held while somebody is at work."""
+    """The tokens of a wheel. With a period of 0 they are held during the work."""
 
     worths: tuple[int, ...]
     """What each token is worth."""
@@ -34,12 +34,12 @@ class Shape(NamedTuple):
 
     @property
     def worth(self) -> int:
-        """Of the largest token."""
+        """What the largest token is worth."""
         return max(self.worths)
 
 
 def shape_of(rate: Fraction | None, burst: int) -> Shape:
-    """`rate` permits a second; None: `burst` are held at the same time."""
+    """The tokens for `rate` permits per second; None: `burst` permits are held at the same time."""
     if rate is None:
         return Shape((1,) * burst, 0)
     worth = max(1, ceil(rate / TURNS), -(-burst // MOST_TOKENS))

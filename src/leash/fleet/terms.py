@@ -1,4 +1,4 @@
-"""What a budget allows, checked: the numbers that all processes that name it agree on."""
+"""The terms of a budget, checked: the numbers on which all processes that name it agree."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _RATE = "a number above 0 and up to 1000000000, such as 50, 0.5 or '1/3'"
 _MOST = 1_000_000_000
 LONGEST = 4_000_000
-"""Seconds: the longest that a broker sets a token aside (it counts ms in 32 bits)."""
+"""The longest time in seconds for which a broker sets a token aside (it counts ms in 32 bits)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Of one budget; `leash.fleet.Budget` explains the arguments."""
+    """The terms of one budget; `leash.fleet.Budget` explains the arguments."""
 
     name: str
     _: KW_ONLY
@@ -59,7 +59,7 @@ class Terms:
 
     @property
     def per_second(self) -> Fraction | None:
-        """The rate in permits a second."""
+        """The rate in permits per second."""
         if self.rate is None:
             return None
         rate, per = fraction("rate", self.rate, _RATE), fraction("per", self.per, "seconds, above 0")
@@ -68,12 +68,12 @@ class Terms:
         if not 0 < per <= LONGEST:
             raise ConfigError("per", self.per, f"seconds, above 0 and up to {LONGEST}")
         if rate / per > _MOST:
-            raise ConfigError("rate", self.rate, f"at most {_MOST} a second")
+            raise ConfigError("rate", self.rate, f"at most {_MOST} per second")
         return rate / per
 
     @property
     def size(self) -> int:
-        """The burst, or how many are at work at once."""
+        """The burst, or `at_once`."""
         if self.at_once is not None:
             return self.at_once
         rate = self.per_second
@@ -87,7 +87,7 @@ class Terms:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What all who name it must agree on, as plain JSON."""
+        """The numbers on which all processes must agree, as plain JSON."""
         rate = self.per_second
         if rate is None:
             return {"at_once": self.size}
@@ -98,4 +98,4 @@ def spoken(numbers: dict[str, Any]) -> str:
     """The numbers of a budget in words."""
     if "at_once" in numbers:
         return f"at_once={numbers['at_once']}"
-    return f"rate={numbers['rate']} a second, burst={numbers['burst']}, lease={numbers['lease']:g}"
+    return f"rate={numbers['rate']} per second, burst={numbers['burst']}, lease={numbers['lease']:g}"

@@ -1,4 +1,4 @@
-"""A budget in any code: `take` waits for permits, `hold` for leave to be at work."""
+"""A budget in any code: `take` waits for permits of a rate, `hold` for a permit of an `at_once`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from leash.units import SECOND, nanoseconds
 
 
 class _Waiter:
-    """Somebody who needs so many permits at once; `wake` is called when they are theirs."""
+    """A caller that needs `cost` permits at once; `wake` is called when it has them."""
 
     __slots__ = ("cost", "got", "some", "until", "wake")
 
     def __init__(self, cost: int, wake: Callable[[], object], some: bool = False) -> None:
         self.cost = cost
         self.some = some
-        """Takes what there is, up to its cost."""
+        """True if it takes the permits that there are, up to its cost."""
         self.got = 0
         self.wake = wake
         self.until: int | None = None
@@ -36,8 +36,8 @@ class _Waiter:
 class Till:
     """An open budget; every method may be called from any thread.
 
-    `Terms.open` makes one. Use it as a context: `with budget.open(uri) as sms: sms.take()`. Callers are
-    served in the order in which they came.
+    `Budget.open` returns one. Use it as a context: `with budget.open(uri) as sms: sms.take()`. Callers are
+    served in the order of their calls.
     """
 
     def __init__(self, budget: Terms, uri: str | Uri) -> None:
@@ -56,7 +56,7 @@ class Till:
         self._desk.open()
 
     def _numbers(self, terms: Terms) -> None:
-        """It has these numbers now."""
+        """The budget has these numbers now."""
         with self._lock:
             self._size = terms.size
 
@@ -69,7 +69,7 @@ class Till:
         self.close()
 
     def close(self) -> None:
-        """Give back what is in hand. Whoever still waits gets a BudgetError."""
+        """Return unused permits. Callers that still wait get a BudgetError."""
         with self._lock:
             self._closed = True
             for waiter in self._waiting:
@@ -79,16 +79,16 @@ class Till:
     # --- permits of a rate ---
 
     def take(self, cost: int = 1, timeout: float | None = None) -> bool:
-        """Wait until `cost` permits are ours, then go on at once. False: not within `timeout` seconds.
+        """Wait for `cost` permits, then go on at once. False: not within `timeout` seconds.
 
-        A cost above the burst is granted when the whole burst is there, and the rest is paid before this
-        process gets anything else.
+        A cost above the burst is granted when the whole burst is there. This process pays the rest before it
+        gets other permits.
         """
         self._need(held=False)
         return self._wait(whole("cost", cost, 1), timeout)
 
     def take_some(self, most: int, wait: float) -> int:
-        """Take what comes within `wait` seconds, up to `most`; returns how many permits that were."""
+        """Take the permits that come within `wait` seconds, up to `most`; returns how many."""
         self._need(held=False)
         event = threading.Event()
         waiter = self._join(_Waiter(whole("most", most, 1), event.set, some=True))
@@ -100,19 +100,19 @@ class Till:
             return waiter.got
 
     async def atake(self, cost: int = 1) -> None:
-        """The same for an event loop, which goes on meanwhile. Cancel it to stop waiting."""
+        """The same for an event loop, which is not blocked. Cancel it to stop waiting."""
         self._need(held=False)
         await self._await(whole("cost", cost, 1))
 
-    # --- leave to be at work ---
+    # --- permits of an `at_once` ---
 
     def hold(self) -> Hold:
-        """`with pdf.hold():` or `async with pdf.hold():` for as long as the work lasts, of an `at_once`."""
+        """Hold a permit of an `at_once` during the work: `with pdf.hold():` or `async with pdf.hold():`."""
         self._need(held=True)
         return Hold(self)
 
     def acquire(self, timeout: float | None = None) -> bool:
-        """Wait for leave to be at work; `release` ends it. False: not within `timeout` seconds."""
+        """Wait for a permit of an `at_once`; `release` returns it. False: not within `timeout` seconds."""
         self._need(held=True)
         return self._wait(1, timeout)
 
@@ -122,7 +122,7 @@ class Till:
         await self._await(1)
 
     def release(self) -> None:
-        """The work is done."""
+        """Return a permit: the work is done."""
         with self._lock:
             self.permits.release(1)
         self._desk.nudge.set()
@@ -134,9 +134,7 @@ class Till:
             raise ConfigError(
                 "budget",
                 self.budget.name,
-                "has at_once: use hold(), for as long as the work lasts"
-                if not held
-                else "has a rate: use take()",
+                "has at_once: use hold() during the work" if not held else "has a rate: use take()",
             )
 
     def _wait(self, cost: int, timeout: float | None) -> bool:
@@ -179,7 +177,7 @@ class Till:
         return waiter
 
     def _granted(self, waiter: _Waiter) -> bool:
-        """Whether it may go on now. Permits that expired before it woke up are void: it waits again."""
+        """True if it may go on now. If its permits expired before it woke up, it waits again."""
         if waiter.until is not None and self._clock() < waiter.until:
             return True
         if self._closed:
@@ -204,7 +202,7 @@ class Till:
         waiter.until, waiter.got = None, 0
 
     def _serve(self) -> None:
-        """Under the lock: give permits to those in front, and ask for what is missing."""
+        """Under the lock: give permits to the first callers, and ask for the missing ones."""
         now, size = self._clock(), self._size
         while self._waiting and not self.permits.debt:
             waiter = self._waiting[0]
@@ -232,7 +230,7 @@ class Till:
 
 
 class Hold:
-    """Leave to be at work, from enter to exit."""
+    """A permit of an `at_once`, from enter to exit."""
 
     def __init__(self, till: Till) -> None:
         self._till = till
@@ -251,5 +249,5 @@ class Hold:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop has ended, and no task waits any more
         loop.call_soon_threadsafe(event.set)

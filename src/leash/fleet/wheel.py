@@ -1,11 +1,11 @@
-"""One budget on one channel: tokens are asked for, taken, and given back.
+"""One budget on one channel: tokens are asked for, taken, and returned.
 
-The law: a take counts once the broker has answered something that was sent behind it, and only if the wheel
-was not deleted before. Its permits are good for half a lease from the moment before it was sent, by this
-process's clock. So whoever was stopped in between wakes up with permits that are void, and a death in between
-costs permits and never adds one.
+The law: a take counts once the broker has answered a request that was sent after it, and only if the wheel
+was not deleted before. Its permits are valid for half a lease from the moment before it was sent, by this
+process's clock. So a process that was stopped in between wakes up with void permits, and a crash in between
+costs permits but never adds any.
 
-Tokens are asked for only while work waits for them. What came and is not needed goes back at once.
+Tokens are asked for only while work waits for them. Tokens that are not needed are returned at once.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from leash.policies.permits import Permits
 from leash.units import MS, nanoseconds
 
 GRACE = 50 * MS
-"""Tokens that nobody wanted for so long are given back."""
+"""Tokens that were not wanted for this long are returned."""
 
 ANSWER = 10.0
-"""Seconds to wait for an answer before the connection is given up."""
+"""Seconds to wait for an answer before the connection is closed."""
 
 _FEW = 64
-"""Tokens in the hands of one process at most, unless a single message needs more."""
+"""The most tokens that one process holds, unless a single message needs more."""
 
 _TURN = 20 * MS
-"""How often to ask whether it is our turn to gather several tokens."""
+"""How often to ask for the turn to gather several tokens."""
 
 
 class Token(NamedTuple):
@@ -48,7 +48,7 @@ class Gone(Exception):
 
 
 class Wheel:
-    """Driven by one thread. `permits` is shared with those who use them, under `lock`."""
+    """Driven by one thread. `permits` is shared with their users, under `lock`."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Wheel:
         self._wanted = self._asked_turn = 0
         self._numbers = budget
         self.seen: dict[int, None] = {}
-        """The tokens that came since somebody last asked."""
+        """The tokens that came since the last census."""
 
     @property
     def in_hand(self) -> int:
-        """Tokens that the broker counts as ours."""
+        """Tokens that the broker has delivered to us."""
         return len(self._arrived) + len(self._held) + len(self._lent)
 
     @property
@@ -91,7 +91,7 @@ class Wheel:
         return self._numbers
 
     def attach(self, connection: Connection, card: Card) -> None:
-        """Begin on a new channel. Work that holds permits of a lost one gets others before anything else."""
+        """Begin on a new channel. Work that began with permits of a lost one gets new permits first."""
         self._channel = channel = connection.channel()
         self.card, self._numbers = card, terms_of(self.budget.name, card.numbers)
         for tokens in (self._arrived, self._held, self._lent):
@@ -108,13 +108,13 @@ class Wheel:
             self.permits.spent = 0
 
     def detach(self) -> None:
-        """Give everything back by ending the channel."""
+        """Close the channel, which returns all tokens."""
         if self._channel is not None and not self._channel.closed:
             self._channel.close()
         self._channel = None
 
     def turn(self) -> int | None:
-        """Whatever is due. Returns in how many ns to come again, if nothing happens before."""
+        """Do what is due. Returns after how many ns to call it again, if nothing happens before."""
         if self._gone or self._channel is None:
             raise Gone
         permits = self.permits
@@ -171,7 +171,7 @@ class Wheel:
     # --- several tokens for one message ---
 
     def _our_turn(self, now: int) -> bool:
-        """One process at a time gathers tokens: several with a part of them each would wait forever."""
+        """True if we have the turn: two processes with a part of the tokens each would wait forever."""
         if self._turn is not None:
             return True
         self._drop()
@@ -190,7 +190,7 @@ class Wheel:
             self._live().nack(self._turn)
             self._turn = None
 
-    # --- asking, and giving back ---
+    # --- asking, and returning ---
 
     def _consume(self, short: int, least: int) -> None:
         shape = self._numbers.shape
@@ -215,7 +215,7 @@ class Wheel:
         )
 
     def _rest(self, now: int) -> int | None:
-        """Nobody wants any: give back what is here, a moment later."""
+        """No permits are wanted: return the tokens after `GRACE`."""
         if not (self._consumer or self._held or self._turn is not None):
             return None
         left = self._wanted + GRACE - now
@@ -235,13 +235,13 @@ class Wheel:
             channel.nack(self._held.popleft().tag)
 
     def _return(self, in_use: int) -> None:
-        """Give back permits whose work ended, or that expired before any began."""
+        """Return permits whose work ended, or that expired before any began."""
         channel = self._live()
         while len(self._lent) > in_use:
             channel.nack(self._lent.popleft().tag)
 
     def _lend(self, in_use: int) -> int:
-        """Work that began on a lost connection comes first; returns how many tokens are missing for it."""
+        """Give tokens to work that began on a lost connection; returns how many are missing for it."""
         while self._held and len(self._lent) < in_use:
             self._lent.append(self._held.popleft())
         return max(0, in_use - len(self._lent))

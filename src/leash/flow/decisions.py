@@ -13,7 +13,7 @@ class Dispatch(NamedTuple):
     estimate: int
     """What the lane was charged for them."""
     until: int | None = None
-    """Not to be begun from then on: the permits of its budget are void. None: at any time."""
+    """When the permits of its budget expire: it must begin before. None: never."""
 
 
 class Shed(NamedTuple):
@@ -47,7 +47,7 @@ class Probe(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Fetch permits of a budget, so many if possible, or give back what is not needed any more."""
+    """Fetch `short` permits of a budget, if possible, or return those that are no longer needed."""
 
     budget: str
     short: int

@@ -116,8 +116,8 @@ class LaneState:
         self.sole = sole = spec.sole or spec.ordered
         self.buffer: deque[Entry] = deque()
         self.allowed: int | None = None  # messages left within one `Flow.take`
-        self.promised = 0  # messages of one `Flow.take` that permits of a budget were used for
-        self.until: int | None = None  # and until when these are good
+        self.promised = 0  # messages of one `Flow.take` for which permits were used
+        self.until: int | None = None  # when these permits expire
         self.purses: tuple[Purse, ...] = ()
         self.permitless = False  # it has work, and no permit is in hand
         self.limit(None if spec.rate is None else TokenBucket(spec.rate, spec.burst))
@@ -167,7 +167,7 @@ class LaneState:
         self.dries = self.expired = 0
 
     def share(self, purses: tuple[Purse, ...]) -> None:
-        """From now on its messages need permits of these."""
+        """Make its messages need permits of these."""
         self.purses = purses
         self.limit(self.bucket)
 

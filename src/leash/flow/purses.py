@@ -1,7 +1,7 @@
 """Lanes that share a budget with other processes: they sit out while no permit is in hand.
 
-A lane without one keeps its place in the round and collects nothing. It does not compete, so nobody waits for
-it and lower tiers are served. What is missing is asked for only when a worker is free that could use it.
+A lane without one keeps its place in the round and saves up no turns. It does not compete, so no lane waits
+for it and lower tiers are served. Missing permits are asked for only when a free worker could use them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Purse:
-    """The permits of one budget, for some lanes. `cost` says what a message takes of it; None: 1 each.
+    """The permits of one budget, for some lanes. `cost` is the cost of a message; None: 1 each.
 
-    A message that costs more than `size`, all that there can be at once, starts when that is in hand; the
-    rest is a debt that is paid first.
+    A message that costs more than `size`, the most permits that there can be at once, starts with `size`
+    permits; the rest is a debt that is paid first.
     """
 
     __slots__ = ("_cost", "lanes", "name", "permits", "size", "told")
@@ -56,7 +56,7 @@ class Purse:
         return fitting
 
     def pay(self, now: int, lane: LaneState, count: int) -> int:
-        """Use permits for so many, which fit; returns until when they are good."""
+        """Use permits for `count` messages, which fit; returns when they expire."""
         if self._cost is None:
             return self.permits.take(now, count)
         until = NEVER
@@ -67,12 +67,12 @@ class Purse:
         return until
 
     def back(self, now: int, messages: list[Any], until: int | None) -> None:
-        """They were not begun."""
+        """Take back the permits of messages that were not begun."""
         count = sum([min(self.size, self.cost(message)) for message in messages])
         self.permits.untake(now, count, now if until is None else until)
 
     def wanted(self, idle: int) -> tuple[int, int]:
-        """What free workers could use at once, and the least of it that is of any use."""
+        """How many permits `idle` workers could use at once, and the fewest that are of any use."""
         units, least = 0, 0
         for lane in self.lanes:
             if idle <= 0:
@@ -105,7 +105,7 @@ def share(purses: list[Purse], lanes: Iterable[LaneState]) -> None:
 
 
 def pace(purse: Purse, rate: Number | None, size: int, worth: int) -> None:
-    """The numbers of a budget: windows are no larger than they can need, whoever else uses it."""
+    """Set the numbers of a budget: they limit the windows, even if no other process uses it."""
     purse.size = size
     for lane in purse.lanes:
         if lane.window is not None and lane.bucket is None:
@@ -113,7 +113,7 @@ def pace(purse: Purse, rate: Number | None, size: int, worth: int) -> None:
 
 
 def permitted(flow: Flow, name: str) -> bool:
-    """Whether a lane may have a turn, as far as its budgets go."""
+    """True if a lane's budgets let it have a turn."""
     lane = flow.lanes[name]
     for purse in lane.purses:
         if len(lane.buffer) <= lane.promised:
@@ -125,7 +125,7 @@ def permitted(flow: Flow, name: str) -> bool:
 
 
 def admit(now: int, lane: LaneState, count: int) -> int:
-    """How many of `count` have permits of all budgets of their lane; these are used."""
+    """How many of `count` messages have permits of all budgets of their lane; uses these permits."""
     for purse in lane.purses:
         count = min(count, purse.fits(now, lane, count))
     if count:
@@ -139,9 +139,9 @@ def admit(now: int, lane: LaneState, count: int) -> int:
 
 
 def ask(flow: Flow, now: int, served: bool) -> None:
-    """A worker has been served, or not: say what is missing for those that are free.
+    """Ask for the permits that free workers miss, after a worker was served or not.
 
-    Fast messages go to workers in batches, so there may be more workers free than this counts, not fewer.
+    Fast messages go to workers in batches, so more workers may be free than this counts, but not fewer.
     """
     idle = max(0 if served else 1, flow.workers - flow.in_work)
     for purse in flow.purses:

@@ -24,7 +24,7 @@ def batch_of(mean: int) -> int:
 
 
 def served_all(flow: Flow, dispatches: list[Dispatch], services: list[int]) -> None:
-    """Dispatches were worked on, for so many ns each: a lane is told once of all of its own."""
+    """Account for finished dispatches, which took `services` ns each: once for each lane."""
     if len(dispatches) == 1:
         name, messages, estimate, _ = dispatches[0]
         served(flow, name, len(messages), estimate, services[0])

@@ -39,7 +39,7 @@ def begin(flow: Flow, now: int, lane: str) -> int | None:
 
 
 def owe(flow: Flow, lane: str, message: Any) -> None:
-    """What a message that begins costs its budgets beyond 1."""
+    """Charge its budgets for what a message that begins costs beyond 1."""
     for purse in flow.lanes[lane].purses:
         purse.permits.debt += purse.cost(message) - 1
 

@@ -213,7 +213,7 @@ class Pool:
         self.state.decisions.clear()
         for decision in decisions:
             if isinstance(decision, Ask):
-                continue  # lanes of the simulator share no budget with anybody
+                continue  # lanes of the simulator have no budgets
             link = self.links[decision.lane]
             if isinstance(decision, SetWindow):
                 self._resize(link, decision)

@@ -1,8 +1,8 @@
-"""Permits of a budget that many processes share: how many are in hand, until when, and how many are missing.
+"""Permits of a budget that many processes share: how many are here, their expiry, and how many are missing.
 
-Two kinds. Permits of a rate come with an instant after which they are void: what is not used by then is lost.
-Permits to be at work have none: they are used by whoever is at work, and given back at its end. The order in
-which they are used is the order in which they expire.
+There are two kinds. Permits of a rate expire: those that are not used by then are lost. Permits of an
+`at_once` do not: they are used during the work, and returned at its end. Permits are used in the order in
+which they expire.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from leash.units import MS
 NEVER = 1 << 62
 
 AHEAD = 10 * MS
-"""Whoever used many in so many ns gets as many at a time: one by one, each would cost a round trip."""
+"""A process asks for as many as it used in this many ns: one by one, each would cost a round trip."""
 
 
 class Permits:
-    """In the hands of one process. `held`: permits to be at work, which come back from work as `spent`."""
+    """The permits of one process. `held`: permits of an `at_once`, which are `spent` when the work ends."""
 
     __slots__ = (
         "_before",
@@ -41,24 +41,24 @@ class Permits:
         self.held = held
         self._hand: deque[list[int]] = deque()  # [until, how many], the first to expire in front
         self.short = 0
-        """How many more could be used at once: what to ask for."""
+        """How many more could be used at once: the number to ask for."""
         self.least = 1
-        """How many of these are of no use but together."""
+        """The fewest of these that are of any use."""
         self.debt = 0
-        """What a message cost beyond the burst: paid before anything else is used."""
+        """What a message cost beyond the burst: it is paid before others are used."""
         self.at_work = 0
-        """Permits to be at work that are used."""
+        """Permits of an `at_once` that are in use."""
         self.spent = 0
-        """Those whose work ended, for whoever gives them back."""
+        """Permits whose work ended, to be returned."""
         self.taken = self.void = 0
-        """So many were used, and so many expired."""
+        """How many were used, and how many expired."""
         self.waited = 0
-        """Ns during which work was there, and no permit."""
+        """Ns during which there was work, but no permit."""
         self.waits_since: int | None = None
         self._since = self._lately = self._before = 0
 
     def grant(self, now: int, count: int, until: int = NEVER) -> None:
-        """So many came, and can be used until then."""
+        """`count` permits came, and can be used until `until`."""
         paid = min(self.debt, count)
         self.debt -= paid
         self._put(now, count - paid, until)
@@ -82,11 +82,11 @@ class Permits:
         return sum([count for _, count in hand])
 
     def expires(self, now: int) -> int | None:
-        """When the next ones become void; None if none in hand do."""
+        """When the next ones expire; None if none in hand do."""
         return self._hand[0][0] if self.available(now) and self._hand[0][0] < NEVER else None
 
     def take(self, now: int, count: int) -> int:
-        """Use so many, which are there; returns until when all of them are good."""
+        """Use `count` permits, which are there; returns when the first of them expires."""
         self._pace(now)
         self._lately += count
         left, until = count, NEVER
@@ -105,14 +105,14 @@ class Permits:
         return until
 
     def _pace(self, now: int) -> int:
-        """How many were used in the last `AHEAD` ns, or in those before, if that is more."""
+        """How many were used in the last `AHEAD` ns, or in the `AHEAD` ns before, if that is more."""
         if now - self._since >= AHEAD:
             self._before = self._lately if now - self._since < 2 * AHEAD else 0
             self._since, self._lately = now, 0
         return max(self._before, self._lately)
 
     def untake(self, now: int, count: int, until: int) -> None:
-        """They were not used after all."""
+        """Undo `take`: they were not used."""
         self.taken -= count
         if self.held:
             self.at_work -= count
@@ -122,19 +122,19 @@ class Permits:
             self._hand.appendleft([until, count])
 
     def release(self, count: int) -> None:
-        """Work ended that held so many."""
+        """Work that used `count` of an `at_once` ended."""
         if self.held:
             self.at_work -= count
             self.spent += count
 
     def withdraw(self, now: int) -> int:
-        """Give up all that is in hand and not used; returns how many that were."""
+        """Give up all unused permits; returns how many."""
         count = self.available(now)
         self._hand.clear()
         return count
 
     def wants(self, now: int, count: int, least: int = 1) -> int:
-        """Work is there for so many, the first of it for `least`; returns how many permits are missing."""
+        """There is work for `count`, the first of it for `least`; returns how many permits are missing."""
         here = self.available(now)
         self.short = max(0, count + self.debt - here)
         self.least = 1 if self.debt else max(1, least - here)

@@ -13,7 +13,7 @@ _NUMBERS = ("rate", "burst", "per", "lease")
 
 
 def parse_budget(given: object) -> Terms:
-    """A query takes permits for whole batches: there is no `at_once` for it, and a message costs 1."""
+    """The terms of a query's budget. Permits are for whole batches: no `at_once`, and a message costs 1."""
     values: Any = given
     if isinstance(given, str) and not given.lstrip().startswith("{"):
         name, _, rest = given.partition(":")

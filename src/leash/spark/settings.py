@@ -71,7 +71,7 @@ class SourceSettings(Limits):
 
     @property
     def budgets(self) -> dict[str, Terms]:
-        """All budgets by name."""
+        """All budgets, by name."""
         known: dict[str, Terms] = {}
         for budget in (self.budget, *[queue.budget for queue in self.queues]):
             if budget is not None and known.setdefault(budget.name, budget) != budget:

@@ -120,7 +120,7 @@ class VirtualUpkeep(Upkeep):
 
 
 class VirtualDesk(Desk):
-    """Every budget is a token bucket, or a number of permits, that nobody else takes from."""
+    """Every budget is a token bucket, or a number of permits, that only this consumer uses."""
 
     def __init__(
         self, loop: VirtualLoop, accounts: list[Account], lock: Any, changed: Callable[[], object]
@@ -142,7 +142,7 @@ class VirtualDesk(Desk):
             self.on_numbers(each.budget)
 
     def close(self) -> None:
-        """There is nothing to give back to."""
+        """There is no broker to return permits to."""
 
     abandon = close
 

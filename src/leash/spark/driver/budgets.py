@@ -10,17 +10,17 @@ from leash.spark.driver.planner import Planner
 from leash.spark.settings import SourceSettings
 
 WAIT = 0.2
-"""Seconds in which permits are gathered: what came by then is the batch."""
+"""Seconds in which permits are gathered: the batch gets those that came by then."""
 
 
 class Budgets:
-    """Of one query. Opened when they are first needed: in the process that plans."""
+    """The budgets of one query, opened on first use in the process that plans."""
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
         self._tills: dict[str, Till] = {}
         self.empty = False
-        """Whether a budget had nothing the last time."""
+        """True if a budget had no permits the last time."""
 
     def grants(
         self,
@@ -31,7 +31,7 @@ class Budgets:
         all_available: bool,
         hurry: bool = False,
     ) -> dict[str, int]:
-        """What each queue may give, with permits for all of it. `hurry`: waits until there are some."""
+        """The grant of each queue, with permits for all of it. `hurry`: waits until there are some."""
         while True:
             wanted = planner.wanted(ready, clock(), all_available=all_available, hurry=hurry)
             permits = {name: self._till(name).take_some(count, WAIT) for name, count in wanted.items()}
