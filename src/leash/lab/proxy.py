@@ -7,13 +7,14 @@ no more than so many bytes a second pass in each direction of a connection, and 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from leash.amqp.uri import parse
@@ -22,14 +23,24 @@ _LINE = 4  # reads that are under way at a time, if there is a rate
 
 
 class Proxy:
-    """In front of `host:port`, from `with` to its end."""
+    """In front of `host:port`, from `with` to its end; with `more` of them, of each by turns, as a load
+    balancer does.
+    """
 
-    def __init__(self, host: str, port: int, delay: float = 0.0, rate: float | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        delay: float = 0.0,
+        rate: float | None = None,
+        *,
+        more: Iterable[tuple[str, int]] = (),
+    ) -> None:
         self.delay = delay
         self.rate = rate
         self.refuse = False
         """Whether new connections are turned away."""
-        self._target = (host, port)
+        self._targets = itertools.cycle([(host, port), *more])
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -60,7 +71,7 @@ class Proxy:
             try:
                 if self.refuse:
                     raise ConnectionRefusedError
-                server = socket.create_connection(self._target)
+                server = socket.create_connection(next(self._targets))
             except OSError:
                 client.close()
                 continue
