@@ -23,6 +23,7 @@ from leash.streams import (
     parse,
     partitions,
 )
+from leash.streams.offsets import last_chunk_id
 from leash.streams.wire import Key, at_time
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class Links:
         self._uri = uri_of(place)
         self._name = name
         self._open: dict[str, Connection] = {}
+        self._known: dict[str, tuple[int, Bounds]] = {}
 
     def close(self) -> None:
         for link in self._open.values():
@@ -81,7 +83,18 @@ class Links:
 
     def bounds(self, stream: str) -> Bounds:
         """What it has now. StreamMissing if it is not there."""
-        return patiently(lambda: first_and_end(self.leader(stream), stream), self._place)
+
+        def ask() -> Bounds:
+            link = self.leader(stream)
+            chunk = last_chunk_id(link, stream)
+            known = self._known.get(stream)
+            if known is not None and known[0] == chunk:
+                return known[1]  # Spark asks often, and first and last chunk come whole
+            found = first_and_end(link, stream)
+            self._known[stream] = (chunk, found)
+            return found
+
+        return patiently(ask, self._place)
 
     def chunk_at(self, stream: str, offset: int) -> Chunk | None:
         return patiently(lambda: chunk_at(self.leader(stream), stream, offset), self._place)
@@ -120,6 +133,7 @@ class Links:
     def forget(self, stream: str) -> None:
         """It may be led by another node now."""
         self._open.pop(stream, None)
+        self._known.pop(stream, None)
 
     def _leads(self, link: Connection, stream: str) -> bool:
         try:
