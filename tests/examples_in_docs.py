@@ -19,7 +19,11 @@ def snippets(page: str) -> list[str]:
 
 def execute(page: str, text: str, uri: str, folder: Path | None = None, **names: Any) -> dict[str, Any]:
     """Run an example. `consumer.run()` becomes `consumer.start()`, so that the test can go on."""
-    for placeholder in ("amqp://user:password@broker:5672/", "amqp://localhost"):
+    for placeholder in (
+        "amqp://user:password@broker:5672/",
+        "rabbitmq-stream://user:password@broker:5552/",
+        "amqp://localhost",
+    ):
         text = text.replace(f'"{placeholder}"', repr(uri))
     if folder is not None:  # Spark's own folder is the one that it was started in
         text = text.replace('"data/', f'"{folder}/data/')

@@ -37,6 +37,7 @@ TESTED = {
     "partitions.md": 2,
     "publishing.md": 1,
     "spark.md": 5,
+    "streams.md": 2,
     "testing.md": 1,
 }
 COMMAND = re.compile(r"^(?:    |)(leash [^\n]+)$", re.MULTILINE)

@@ -63,6 +63,10 @@ from collections.abc import Mapping, Sequence
 class LeashError(Exception):
     """The root of the tree."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled with its text and its attributes, whatever its constructor takes."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
 
 class ConfigError(LeashError, ValueError):
     """An argument or option that cannot be used."""
@@ -71,9 +75,6 @@ class ConfigError(LeashError, ValueError):
         super().__init__(f"{argument}={value!r}: {allowed}")
         self.argument = argument
         self.value = value
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class BrokerError(LeashError):
@@ -95,9 +96,6 @@ class NotDrained(LeashError):
         self.in_work = in_work
         self.unconfirmed = unconfirmed
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
-
 
 class BudgetError(LeashError):
     """A budget that cannot be created, found, changed or used as asked."""
@@ -111,9 +109,6 @@ class NeverSettled(LeashError):
         super().__init__(
             f"delivered {deliveries} times and never settled{also}: the process or its connection ended"
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class SparkError(LeashError):
@@ -212,9 +207,6 @@ class ChannelError(AmqpError):
         self.code = code
         self.text = text
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
-
     @staticmethod
     def of(code: int, text: str) -> ChannelError:
         """An error of the class for a reply code."""
@@ -252,9 +244,6 @@ class StreamError(AmqpError):
         super().__init__(f"stream {stream!r}: {text}" + (f" ({code})" if code else ""))
         self.stream = stream
         self.code = code
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class StreamMissing(StreamError):
@@ -324,9 +313,6 @@ class PartlyPublished(PublishError):
         self.failures = dict(failures)
         """By the place of each message among those that were given."""
         self.in_doubt = any(getattr(each, "in_doubt", False) for each in failures.values())
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class Undecodable(LeashError, ValueError):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from types import FrameType
 from typing import Any, get_args, overload
 
 from leash.amqp.uri import Uri, parse
@@ -22,6 +20,7 @@ from leash.consumer.partitioned import PartitionedSession
 from leash.consumer.retry import Retry
 from leash.consumer.session import LIVE, Parts, Session
 from leash.consumer.settings import BUFFER_BYTES, OnExhausted, Queue, Settings, queues_of, text
+from leash.consumer.signals import Signals
 from leash.consumer.stats import Stats
 from leash.consumer.workers import Batch, leave_in_thread
 from leash.errors import ConfigError, NotDrained
@@ -223,31 +222,19 @@ class Consumer:
 
         Raises NotDrained if some messages were not finished within `drain` seconds.
         """
-        signals: list[int] = []
-        started = False
-
-        def on_signal(number: int, _: FrameType | None) -> None:
-            signals.append(number)  # nothing else: the interrupted code may hold any lock
-            if len(signals) > 1 and not started:
-                sys.exit(128 + number)
-
-        installed = _install(on_signal)
-        try:
+        with Signals() as signals:
             self.start()
-            started = True
-            while not signals and not self._running().left:
+            signals.started = True
+            while not signals.numbers and not self._running().left:
                 time.sleep(_LOOK)
             leaver = leave_in_thread(self._leave)
-            while leaver.is_alive() and len(signals) < 2:
+            while leaver.is_alive() and not signals.urgent:
                 leaver.join(_LOOK)
-            if len(signals) < 2 and not self._leave():  # already done; raises again if it failed
+            if not signals.urgent and not self._leave():  # already done; raises again if it failed
                 raise NotDrained(self.settings.drain / SECOND, *self._running().undone)
-        finally:
-            for number, before in installed:
-                signal.signal(number, before)
-        if len(signals) > 1:
+        if signals.urgent:
             self.abandon()
-            sys.exit(128 + signals[1])  # as a shell says it of a program that a signal ended
+            sys.exit(signals.status)
 
     def start(self, parts: Parts = LIVE) -> None:
         """Begin to consume, in background threads. Raises if a queue is missing or the broker unreachable.
@@ -355,10 +342,3 @@ def _checked(retry: Retry | None) -> Retry:
     if retry is not None and not isinstance(retry, Retry):
         raise ConfigError("retry", retry, "a Retry, or None for one try")
     return retry or Retry(tries=1)
-
-
-def _install(on_signal: Callable[[int, FrameType | None], None]) -> list[tuple[int, Any]]:
-    """Only the main thread may install handlers; in another thread the caller uses `stop` instead."""
-    if threading.current_thread() is not threading.main_thread():
-        return []
-    return [(number, signal.signal(number, on_signal)) for number in (signal.SIGINT, signal.SIGTERM)]

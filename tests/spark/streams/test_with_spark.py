@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leash.streams import Connection, create_super_stream, partition_of
+from tests.examples_in_docs import execute, snippets
 
 from .kit import bodies, contents, fill, make
 
@@ -150,3 +151,24 @@ def test_quanta_in_a_session(spark: SparkSession, place: str, tmp_path: Path) ->
     writer.trigger(availableNow=True).start().awaitTermination()
     assert came == dict.fromkeys(("gold", "silver", "free"), 10_000)
     assert max(spreads) <= 1
+
+
+def test_the_examples_of_the_docs(
+    spark: SparkSession, place: str, link: Connection, uri: str, tmp_path: Path
+) -> None:
+    source, sink = snippets("streams.md")
+    for name in ("orders", "orders.checked"):
+        create_super_stream(link, name, 2, amqp=uri)
+    make(place, "audit")
+    fill(place, "audit", 0, 10)
+    fill(place, "orders-0", 0, 20)
+    names = execute("streams.md", source, place, spark=spark)
+    assert names["yesterday"].count() == 10
+    orders = names["orders"].selectExpr("value", "'ada' as customer")
+    execute("streams.md", sink, place, tmp_path, orders=orders)
+    (query,) = spark.streams.active
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sum(len(contents(place, f"orders.checked-{number}")) for number in (0, 1)) == 20

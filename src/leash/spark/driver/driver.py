@@ -163,14 +163,8 @@ class Driver:
                 paths = cleanup.sealed_beyond(self._files, start.run, start.seq)
                 self._adopt = [path for path, _ in paths if path not in start.adopted]
         self._known = start.run
-        owner.claim(self._files, start.run)
-        threading.Thread(target=self._keep_claiming, args=(start.run,), daemon=True).start()
+        owner.keep_claiming(self._files, start.run, self._stop)
         return start
-
-    def _keep_claiming(self, name: str) -> None:
-        while not self._stop.wait(owner.CLAIM_EVERY):
-            with suppress(Exception):  # object stores raise many kinds of errors, and the next try is soon
-                owner.claim(self._files, name)
 
     def _refuse_async_progress(self, start: Plan) -> None:
         before = start.seq - 1

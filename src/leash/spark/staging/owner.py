@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from leash.spark.staging import paths
 from leash.spark.staging.files import Files
 
 CLAIM_EVERY = 10.0  # seconds
-SILENT = (
-    60.0  # seconds without a sign of life until a run counts as abandoned; earlier versions gave one in 30
-)
+SILENT = 60.0
+"""Seconds without a sign of life until a run counts as abandoned; earlier versions gave one in 30."""
 _LOOK_EVERY = 0.5
 
 
@@ -33,6 +34,18 @@ def claim(files: Files, run: str) -> None:
         "at": time.time_ns(),
     }
     files.replace(paths.owner(run), json.dumps(told).encode())
+
+
+def keep_claiming(files: Files, run: str, stop: threading.Event) -> None:
+    """Claim a run now, and again in the background until `stop` is set."""
+
+    def again() -> None:
+        while not stop.wait(CLAIM_EVERY):
+            with suppress(Exception):  # object stores raise many kinds of errors, and the next try is soon
+                claim(files, run)
+
+    claim(files, run)
+    threading.Thread(target=again, daemon=True).start()
 
 
 def alive(files: Files, run: str) -> bool | None:
