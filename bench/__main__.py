@@ -11,7 +11,18 @@ from pathlib import Path
 
 from leash.broker import Broker, own_uri
 
-ALL = ["wire", "policies", "consumer", "publish", "spark", "memory", "ring_spark", "plan"]
+ALL = [
+    "wire",
+    "policies",
+    "consumer",
+    "publish",
+    "spark",
+    "memory",
+    "spark_streams",
+    "ring_spark",
+    "plan",
+    "streams",
+]
 
 
 def main() -> None:
@@ -26,6 +37,7 @@ def main() -> None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             broker = stack.enter_context(Broker(Path(folder) / "broker", owned=True))
             os.environ["LEASH_MANAGEMENT_URL"] = f"http://127.0.0.1:{broker.port('management')}"
+            os.environ["LEASH_STREAM_PORT"] = str(broker.port("stream"))
             uri = broker.uri
         for name in chosen:
             importlib.import_module(f"bench.{name}").main(uri)

@@ -104,7 +104,7 @@ def table(rows: list[Run]) -> str:
     lines = ["| client | messages/s | of ours | client CPU us/message | of ours |", "|---|--:|--:|--:|--:|"]
     for row in rows:
         rate, cpu = row.rate / ours.rate, row.cpu / ours.cpu
-        lines.append(f"| {row.client} | {row.rate:,.0f} | {rate:.2f} | {row.cpu:.1f} | {cpu:.2f} |")
+        lines.append(f"| {row.client} | {row.rate:,.0f} | {rate:.2f} | {row.cpu:.2f} | {cpu:.2f} |")
     return "\n".join(lines)
 
 

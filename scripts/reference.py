@@ -44,6 +44,8 @@ def page() -> str:
     parts.append(f"## Spark: options of the source\n\n{options.markdown(options.SOURCE)}")
     parts.append(f"## Spark: options of the sink\n\n{options.markdown(options.SINK)}")
     parts.append(f"## Spark: options of a look at a queue\n\n{options.markdown(options.BROWSE)}")
+    for role in (options.STREAMS, options.STREAM_READ, options.STREAM_SINK):
+        parts.append(f"## Spark: options of the {role}\n\n{options.markdown(role)}")
     parts.append(f"## Metrics of a consumer\n\n{_metrics(_of_consumer())}")
     parts.append(f"## Metrics of a Spark query\n\n{_metrics(_of_query())}")
     parts.append("## Commands\n\n" + "\n".join(_commands(typer.main.get_command(app), "leash")))

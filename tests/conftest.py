@@ -38,6 +38,7 @@ class Tls(NamedTuple):
     """A certificate authority, a server it vouches for, a client, and an authority that nobody knows."""
 
     port: int
+    stream_port: int
     ca: Path
     other_ca: Path
     client_cert: Path
@@ -54,10 +55,11 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     client.private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
     ca.cert_pem.write_to_path(folder / "ca.pem")
     other.cert_pem.write_to_path(folder / "other.pem")
-    with socket.socket() as probe:
+    with socket.socket() as probe, socket.socket() as other_probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return Tls(port, folder / "ca.pem", folder / "other.pem", folder / "client.pem")
+        other_probe.bind(("127.0.0.1", 0))
+        ports = probe.getsockname()[1], other_probe.getsockname()[1]
+    return Tls(*ports, folder / "ca.pem", folder / "other.pem", folder / "client.pem")
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +72,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory, tls: Tls) -> Iterator[Broke
         tmp_path_factory.mktemp("broker"),
         {
             "listeners.ssl.1": f"127.0.0.1:{tls.port}",
+            "stream.listeners.ssl.1": f"127.0.0.1:{tls.stream_port}",
+            "stream.advertised_tls_host": "localhost",
+            "stream.advertised_tls_port": str(tls.stream_port),
             "ssl_options.cacertfile": str(tls.ca),
             "ssl_options.certfile": server,
             "ssl_options.keyfile": server,

@@ -13,7 +13,7 @@ SRC = Path(leash.__file__).parent.parent
 
 ROOMS = (
     ("errors", "units", "backoff", "bodies", "logfmt", "policies"),
-    ("amqp", "flow"),
+    ("amqp", "streams", "flow"),
     ("management",),
     ("broker", "partitions"),
     ("publisher",),

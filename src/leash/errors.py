@@ -14,6 +14,7 @@
     │   ├── OffsetError             offsets that do not follow each other, or of another version
     │   ├── StagingMismatch         checkpoint and staging folder do not belong together
     │   ├── StagingError            staged data that is missing, damaged, or cannot be written
+    │   ├── RowsChanged             a retried batch with other rows than a stream has of it
     │   └── Fenced                  an attempt that is too late, or looks at another folder
     ├── LabTimeout              a live run of the lab did not end
     ├── Unfinished              a rehearsal ended with work left
@@ -33,6 +34,14 @@
         │   ├── NotFound                404
         │   ├── ResourceLocked          405
         │   └── PreconditionFailed      406
+        ├── StreamError         what the broker says about a stream, or what is in one
+        │   ├── StreamMissing           there is none of that name
+        │   ├── StreamExists            there is one already
+        │   ├── StreamUnavailable       no leader or no member there, for now
+        │   ├── StreamRefused           closed to this user
+        │   ├── StreamUnsupported       more than this broker can do
+        │   ├── DataLost                what was to be read is gone: truncated, overtaken, or made again
+        │   └── ChunkError              a chunk that is damaged, or that nobody can read
         └── PublishError        no confirm arrived; `in_doubt`: the message may be there all the same
             ├── PublishBlocked          the broker is under a resource alarm
             ├── NotSent                 it never left this process
@@ -53,6 +62,9 @@ from collections.abc import Mapping, Sequence
 class LeashError(Exception):
     """The root of the tree."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
 
 class ConfigError(LeashError, ValueError):
     """An argument or option that cannot be used."""
@@ -61,9 +73,6 @@ class ConfigError(LeashError, ValueError):
         super().__init__(f"{argument}={value!r}: {allowed}")
         self.argument = argument
         self.value = value
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class BrokerError(LeashError):
@@ -85,9 +94,6 @@ class NotDrained(LeashError):
         self.in_work = in_work
         self.unconfirmed = unconfirmed
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
-
 
 class NeverSettled(LeashError):
     """A message that was redelivered many times, and whose consumer ended each time without settling it."""
@@ -97,9 +103,6 @@ class NeverSettled(LeashError):
         super().__init__(
             f"delivered {deliveries} times and never settled{also}: the process or its connection ended"
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class SparkError(LeashError):
@@ -128,6 +131,10 @@ class StagingMismatch(SparkError):
 
 class StagingError(SparkError):
     """Staged data that is missing, damaged, or from another version."""
+
+
+class RowsChanged(SparkError):
+    """A retried batch brings other rows than the stream has of it, or comes too late."""
 
 
 class Fenced(SparkError):
@@ -194,9 +201,6 @@ class ChannelError(AmqpError):
         self.code = code
         self.text = text
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
-
     @staticmethod
     def of(code: int, text: str) -> ChannelError:
         """An error of the class for a reply code."""
@@ -227,6 +231,54 @@ _BY_CODE: dict[int, type[ChannelError]] = {
 }
 
 
+class StreamError(AmqpError):
+    """What the broker says about a stream, or what is in one; `code` is the protocol's, or 0."""
+
+    def __init__(self, stream: str, text: str, code: int = 0) -> None:
+        super().__init__(f"stream {stream!r}: {text}" + (f" ({code})" if code else ""))
+        self.stream = stream
+        self.code = code
+
+
+class StreamMissing(StreamError):
+    """There is no stream of that name."""
+
+
+class StreamExists(StreamError):
+    """There is a stream of that name already, with other arguments."""
+
+
+class StreamUnavailable(StreamError):
+    """It has no leader, or no member there, for now: to be tried again."""
+
+
+class StreamRefused(StreamError):
+    """It is closed to this user."""
+
+
+class StreamUnsupported(StreamError):
+    """More than this broker can do."""
+
+
+class DataLost(StreamError):
+    """What was to be read is gone: `expected` is the offset that should have come, `first` the first there
+    is.
+    """
+
+    def __init__(self, stream: str, expected: int, first: int, why: str) -> None:
+        super().__init__(stream, f"{why}: expected offset {expected}, and the first there is {first}")
+        self.expected = expected
+        self.first = first
+
+
+class ChunkError(StreamError):
+    """A chunk that is damaged, or that nobody can read; `chunk` is its first offset."""
+
+    def __init__(self, stream: str, chunk: int, text: str) -> None:
+        super().__init__(stream, f"chunk at offset {chunk}: {text}")
+        self.chunk = chunk
+
+
 class PublishError(AmqpError):
     """No confirm arrived: for `messages`, if that is known; then all others were taken."""
 
@@ -255,9 +307,6 @@ class PartlyPublished(PublishError):
         self.failures = dict(failures)
         """By the place of each message among those that were given."""
         self.in_doubt = any(getattr(each, "in_doubt", False) for each in failures.values())
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class Undecodable(LeashError, ValueError):

@@ -1,6 +1,8 @@
 """AMQP URIs: parsed, checked and shown without their password.
 
 amqp[s]://user:password@host[:port][,host[:port]...]/virtual-host?heartbeat=10&cacertfile=ca.pem
+
+A protocol beside AMQP, on ports of its own, is a tuple of two `Scheme`s: plain and TLS.
 """
 
 from __future__ import annotations
@@ -8,17 +10,30 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from leash.errors import ConfigError
 
-_SECRET = re.compile(r"([^:@]*\b(?:amqp|http)s?://[^:@/?#]*:)?.*@", re.DOTALL | re.IGNORECASE)
-_SHAPE = "must look like amqp://user:password@host:5672/vhost (or amqps://)"
+_SECRET = re.compile(
+    r"([^:@]*\b(?:amqp|http|rabbitmq-stream)s?(?:\+tls)?://[^:@/?#]*:)?.*@", re.DOTALL | re.IGNORECASE
+)
 _ESCAPES = "in names and passwords, / is written %2F, ? %3F, # %23, @ %40, [ %5B and ] %5D"
 _QUERY = [
     *("heartbeat", "connection_timeout", "auth_mechanism"),
     *("cacertfile", "certfile", "keyfile", "verify", "server_name_indication"),
 ]
+
+
+class Scheme(NamedTuple):
+    """What stands before `://`, and the port that it means."""
+
+    name: str
+    port: int
+    tls: bool
+
+
+AMQP = (Scheme("amqp", 5672, False), Scheme("amqps", 5671, True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +53,11 @@ class Uri:
     keyfile: str | None = None
     verify: bool = True
     server_name: str | None = None
+    scheme: str = ""
+    """As it was given, if it was neither amqp nor amqps."""
 
     def __str__(self) -> str:
-        scheme = "amqps" if self.tls else "amqp"
+        scheme = self.scheme or ("amqps" if self.tls else "amqp")
         hosts = ",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in self.hosts)
         return f"{scheme}://{quote(self.username, safe='')}:***@{hosts}/{quote(self.vhost, safe='')}"
 
@@ -54,22 +71,24 @@ def redact(text: str) -> str:
     return _SECRET.sub(r"\1***@", text, count=1)
 
 
-def parse(uri: str | Uri) -> Uri:
+def parse(uri: str | Uri, schemes: tuple[Scheme, Scheme] = AMQP) -> Uri:
     """Parse and check a URI. Without a path, or with `/`, the virtual host is `/`."""
     if isinstance(uri, Uri):
         return uri
+    plain, other = schemes
+    shape = f"must look like {plain.name}://user:password@host:{plain.port}/vhost (or {other.name}://)"
     if not isinstance(uri, str):
-        raise ConfigError("url", type(uri), _SHAPE)
+        raise ConfigError("url", type(uri), shape)
     shown = redact(uri).partition("?")[0]  # an unexpected option may hold a secret
-    if not uri.startswith(("amqp://", "amqps://")):
-        raise ConfigError("url", shown, _SHAPE)
+    scheme = next((each for each in schemes if uri.startswith(f"{each.name}://")), None)
+    if scheme is None:
+        raise ConfigError("url", shown, shape)
     try:
         parts = urlsplit(uri)
     except ValueError:  # its text quotes the password
         raise ConfigError("url", shown, f"has a malformed host; {_ESCAPES}") from None
     if "@" in parts.path + parts.query + parts.fragment:  # then the apparent host may be a password
         raise ConfigError("url", shown, f"has an @ after the host; {_ESCAPES}")
-    tls = parts.scheme == "amqps"
     credentials, _, places = parts.netloc.rpartition("@")
     username, _, password = credentials.partition(":")
     vhost = unquote(parts.path[1:]) or "/"
@@ -78,11 +97,11 @@ def parse(uri: str | Uri) -> Uri:
     options = _options(parts.query, shown)
     server_name = options.get("server_name_indication")
     return Uri(
-        hosts=tuple(_host(place, 5671 if tls else 5672, shown) for place in places.split(",")),
+        hosts=tuple(_host(place, scheme.port, shown) for place in places.split(",")),
         username=unquote(username) if credentials else "guest",
         password=unquote(password) if credentials else "guest",
         vhost=vhost,
-        tls=tls,
+        tls=scheme.tls,
         heartbeat=_number(options, "heartbeat", shown),
         timeout=(_number(options, "connection_timeout", shown) or 5000) / 1000,
         mechanism=_choice(options, "auth_mechanism", ("plain", "external"), "plain", shown).upper(),
@@ -92,6 +111,7 @@ def parse(uri: str | Uri) -> Uri:
         verify=_choice(options, "verify", ("verify_peer", "verify_none"), "verify_peer", shown)
         == "verify_peer",
         server_name=_name(server_name, shown) if server_name else None,
+        scheme=scheme.name if schemes is not AMQP else "",
     )
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -79,6 +80,16 @@ class Private(ABC):
     def uri_of(self, vhost: str) -> str:
         """The URI of one of its virtual hosts, password included."""
         return self.place(vhost).reveal()
+
+    def stream_place(self, vhost: str = "/") -> Uri:
+        """The same for the stream protocol."""
+        hosts = tuple(("127.0.0.1", node.port("stream")) for node in self.nodes)
+        return replace(self.place(vhost), hosts=hosts, scheme="rabbitmq-stream")
+
+    @property
+    def stream_uri(self) -> str:
+        """For clients of streams, with the password in it: for programs, not for logs."""
+        return self.stream_place().reveal()
 
     def shown(self) -> str:
         """The URI as it may be printed."""

@@ -92,6 +92,8 @@ def write_config(
         "prometheus.tcp.ip": "127.0.0.1",
         "prometheus.tcp.port": ports["prometheus"],
         "stream.listeners.tcp.1": f"127.0.0.1:{ports['stream']}",
+        "stream.advertised_host": "127.0.0.1",
+        "stream.advertised_port": ports["stream"],
         "default_user": node["user"],
         "default_pass": node["password"],
         "disk_free_limit.absolute": "50MB",

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
@@ -194,8 +195,9 @@ class Broker(Private):
             try:
                 connect(self.uri, name="leash broker start").close()
                 self.management.ask("GET", "/api/overview")
+                socket.create_connection(("127.0.0.1", self.port("stream")), timeout=5).close()
                 return
-            except (AmqpError, BrokerError):
+            except (AmqpError, BrokerError, OSError):
                 if not self.running:
                     raise self._failure() from None
                 if passed > _START_SECONDS:

@@ -21,9 +21,9 @@ _open: dict[tuple[int, str, str], Connection] = {}
 T = TypeVar("T")
 
 
-def uri_of(broker: Broker) -> Uri:
-    """The URL, with the other options' values in place of its parts."""
-    uri = parse(broker.url)
+def uri_of(broker: Broker, uri: Uri | None = None) -> Uri:
+    """The URL, parsed as AMQP unless `uri` is given, with the other options' values in place of its parts."""
+    uri = uri or parse(broker.url)
     told: dict[str, Any] = {
         "username": broker.username,
         "password": broker.password,

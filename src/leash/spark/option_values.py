@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from datetime import datetime
 from fractions import Fraction
 
 from leash.units import SECOND
 
 _TIME = {"ms": SECOND // 1000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
+_WORDS = ("earliest", "latest")
 _TIME_WORDS = {
     "millisecond": "ms",
     "milliseconds": "ms",
@@ -64,6 +67,40 @@ def flag(text: str) -> bool:
     if lowered not in ("true", "false"):
         raise ValueError(text)
     return lowered == "true"
+
+
+def names(text: str) -> tuple[str, ...]:
+    """`emea,apac`: one at least, none empty."""
+    found = tuple(name.strip() for name in text.split(","))
+    if not all(found):
+        raise ValueError(text)
+    return found
+
+
+def moment(text: str) -> int:
+    """A time with its zone, or milliseconds since 1970; in these."""
+    if text.strip().isdecimal():
+        return int(text)
+    at = datetime.fromisoformat(text.strip())
+    if at.tzinfo is None:
+        raise ValueError(text)
+    return round(at.timestamp() * 1000)
+
+
+def offsets(text: str) -> str | dict[str, int | str]:
+    """`earliest`, `latest`, or what each of some streams has: one of these words, or an offset."""
+    word = text.strip().lower()
+    if word in _WORDS:
+        return word
+    table = json.loads(text)
+    if not isinstance(table, dict) or not all(map(_is_offset, table.values())):
+        raise ValueError(text)
+    return table
+
+
+def _is_offset(value: object) -> bool:
+    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+    return whole or value in _WORDS
 
 
 def _split(text: str) -> tuple[Fraction, str]:

@@ -1,139 +1,31 @@
-"""The one table of Spark options: used to parse, to check and to write the documentation."""
+"""The options of Spark's user: parsed and checked by the one table, which writes the documentation, too."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from leash.errors import ConfigError
-from leash.spark import option_values
-from leash.units import SECOND
+from leash.spark.option_table import (
+    BROWSE,
+    SINK,
+    SOURCE,
+    STREAM_READ,
+    STREAM_SINK,
+    STREAMS,
+    TABLE,
+    Option,
+)
 
-SOURCE, SINK, BROWSE = "source", "sink", "browse"
+__all__ = ["BROWSE", "SINK", "SOURCE", "STREAMS", "STREAM_READ", "STREAM_SINK", "TABLE", "markdown", "parse"]
 
-# Spark passes these to a sink or a source together with the user's options.
+_FOR_STREAMS = (STREAMS, STREAM_READ, STREAM_SINK)
+# Spark hands these to a sink or a source together with the user's own options.
 _SPARKS_OWN = ("checkpointlocation", "asyncprogresstracking")
 _SECRET = re.compile(r"://[^/\s@]*:[^/\s]*@")
 _MAY_HOLD_SECRETS = ("url", "password")
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option. `parse` raises ValueError on a value that does not fit `allowed`."""
-
-    name: str
-    roles: tuple[str, ...]
-    parse: Callable[[str], Any]
-    default: Any
-    allowed: str
-    doc: str
-    alias: str = ""
-    shown: str = ""
-
-    @property
-    def field(self) -> str:
-        """`maxRecordsPerTrigger` -> `max_records_per_trigger`, `tls.caFile` -> `tls_ca_file`."""
-        return re.sub(r"([A-Z])", r"_\1", self.name.replace(".", "_")).lower()
-
-
-def _one_of(*names: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        for name in names:
-            if text.strip().lower() == name.lower():
-                return name
-        raise ValueError(text)
-
-    return parse
-
-
-def _text(text: str) -> str:
-    if not text.strip():
-        raise ValueError(text)
-    return text
-
-
-_COUNT = "a whole number of at least 1"
-_DURATION = "a duration with its unit, such as 250ms, 5s or 10m"
-_YES_NO = "true or false"
-_SIZE = "a size, such as 4096, 64m or 1g"
-_RATE = "messages per second, above 0, such as 500 or 0.5"
-_ALL = (SOURCE, SINK, BROWSE)
-_TAKE = (SOURCE, BROWSE)
-_S = SECOND
-
-TABLE: tuple[Option, ...] = (
-    Option("url", _ALL, _text, None, "an AMQP URL; hosts separated by commas are tried in turn",
-           "Where the broker is: `amqp://user:password@host:5672/vhost`, or `amqps://`. Spark redacts "
-           "this option."),
-    Option("username", _ALL, _text, None, "a user name", "Overrides the one in `url`."),
-    Option("password", _ALL, _text, None, "a password", "Overrides the one in `url`. Spark redacts it too."),
-    Option("vhost", _ALL, _text, None, "a virtual host", "Overrides the one in `url`."),
-    Option("tls.caFile", _ALL, _text, None, "a PEM file", "Trust this authority instead of the system's."),
-    Option("tls.certFile", _ALL, _text, None, "a PEM file", "Present this client certificate."),
-    Option("tls.keyFile", _ALL, _text, None, "a PEM file", "The certificate's key, if not in that file."),
-    Option("queue", _TAKE, _text, None, "the name of a queue", "Read this one queue."),
-    Option("queues", (SOURCE,), _text, None, "names with quanta, or JSON",
-           'Read several queues, each in proportion to its quantum: `gold:10,free:1`, or JSON with '
-           '`quantum`, `rate`, `burst` and `tier` per queue: '
-           '`{"gold": {"quantum": 10, "tier": 0}, "free": {"rate": 50}}`. Tier 0 goes '
-           'first.'),
-    Option("partitions", (SOURCE, SINK), _text, None, "the name of partitions that `leash ring` made",
-           "Read all queues of partitions, each in order, also during resizes (implies `ordered`); or "
-           "publish to them, by key."),
-    Option("maxRecordsPerTrigger", (SOURCE,), option_values.count, None, _COUNT,
-           "At most this many messages in a batch.", alias="maxOffsetsPerTrigger"),
-    Option("maxBytesPerTrigger", (SOURCE,), option_values.size, None, _SIZE,
-           "About this many bytes of message bodies in a batch, by the mean size seen so far."),
-    Option("minRecordsPerTrigger", (SOURCE,), option_values.count, None, _COUNT,
-           "Wait until this many are ready, but no longer than `maxTriggerDelay`. AvailableNow ignores it."),
-    Option("maxTriggerDelay", (SOURCE,), option_values.duration, 60 * _S, _DURATION,
-           "The longest wait for `minRecordsPerTrigger`.", shown="1m"),
-    Option("maxRecordsPerPartition", (SOURCE,), option_values.count, 10_000, _COUNT,
-           "Cut the batch into tasks of at most this many messages; smaller lets fast executors take more."),
-    Option("minPartitions", (SOURCE,), option_values.count, None, _COUNT,
-           "Cut finer if a batch would have fewer tasks. `ordered` ignores it."),
-    Option("maxRatePerSecond", (SOURCE,), option_values.rate, None, _RATE,
-           "The rate of this query, over all its queues, batches and restarts."),
-    Option("burst", (SOURCE,), option_values.count, None, _COUNT,
-           "How many messages `maxRatePerSecond` may let through at once. Default: one second's worth."),
-    Option("targetDelay", (SOURCE,), option_values.duration, None, _DURATION,
-           "Size batches so that each takes about this long, judging by the last ones."),
-    Option("stagingLocation", (SOURCE,), _text, None, "a folder that driver and executors share",
-           "Required. Messages wait here between leaving the queue and being committed: a local or mounted "
-           "folder, `s3://`, `gs://` or `abfs://`. Keep it as safe as the checkpoint, and apart from it."),
-    Option("deduplication", (SOURCE,), _one_of("none", "messageId"), "none", "none or messageId",
-           "`messageId` drops redelivered copies of rows that were already staged."),
-    Option("deduplicationWindow", (SOURCE,), option_values.duration, 3600 * _S, _DURATION,
-           "How long to remember rows whose acknowledgement may have been lost.", shown="1h"),
-    Option("deduplicationMaxRows", (SOURCE,), option_values.count, 1_000_000, _COUNT,
-           "How many such rows to remember; 16 bytes each. The oldest go first, with a warning."),
-    Option("failOnDataLoss", (SOURCE,), option_values.flag, True, _YES_NO,
-           "Fail if a queue is gone or a staged file is missing or corrupt; otherwise warn and go on."),
-    Option("orphanedStaging", (SOURCE,), _one_of("fail", "adopt", "discard"), "fail",
-           "fail, adopt or discard",
-           "What a new checkpoint does with staged messages of an older one."),
-    Option("pollTimeout", (SOURCE,), option_values.duration, _S // 4, _DURATION,
-           "How long a task waits on an empty queue before it returns less than granted.", shown="250ms"),
-    Option("ordered", (SOURCE,), option_values.flag, False, _YES_NO,
-           "Keep each queue's order: one task per queue, at most 65,535 messages, and no other consumer."),
-    Option("includeHeaders", _TAKE, option_values.flag, False, _YES_NO, "Add the `headers` column."),
-    Option("mode", (BROWSE,), _one_of("browse"), None, "browse",
-           "`browse` looks at messages and leaves them in the queue. It is the only batch read."),
-    Option("limit", (BROWSE,), option_values.count, 100, _COUNT, "Look at this many messages at most."),
-    Option("exchange", (SINK,), str, None, "the name of an exchange",
-           "Publish to this exchange; the default one if empty. A row's `exchange` column wins."),
-    Option("routingKey", (SINK,), str, None, "a routing key",
-           "Publish with this routing key. A row's `routing_key` column wins."),
-    Option("mandatory", (SINK,), option_values.flag, True, _YES_NO, "Fail on a message that no queue takes."),
-    Option("confirmTimeout", (SINK,), option_values.duration, 30 * _S, _DURATION,
-           "How long to wait for the broker's confirms, and for a resource alarm to end.", shown="30s"),
-    Option("messageId", (SINK,), _one_of("auto", "none"), "none", "auto or none",
-           "`auto` gives rows without a `message_id` an id made of query, batch, partition and row, so that "
-           "a retried batch repeats its ids."),
-)  # fmt: skip
 
 
 def parse(role: str, given: Mapping[str, str]) -> dict[str, Any]:
@@ -201,7 +93,13 @@ def _unknown(role: str, name: str, known: list[str]) -> str:
     if name.lower() == "path":
         return "RabbitMQ has no paths: call load() and start() without one"
     if name.lower() in spelled:
-        owners = next(o.roles for o in TABLE if name.lower() in (o.name.lower(), o.alias.lower()))
+        owners = [
+            role for o in TABLE if name.lower() in (o.name.lower(), o.alias.lower()) for role in o.roles
+        ]
+        if role in _FOR_STREAMS and not set(owners) & set(_FOR_STREAMS):
+            return f"is for queues, and this is a {role}: leave it out, or name no stream"
+        if role not in _FOR_STREAMS and set(owners) <= set(_FOR_STREAMS):
+            return "is for streams, and there is no option stream, streams or superStream here"
         return f"is an option of the {' and the '.join(owners)}, not of the {role}"
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     return f"unknown option; did you mean {spelled[near[0]]}?" if near else f"unknown option of the {role}"

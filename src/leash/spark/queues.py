@@ -1,4 +1,4 @@
-"""The `queue` and `queues` options: which queues, and each one's share of a batch."""
+"""The options `queue` and `queues`, `stream` and `streams`: which ones, and each one's share of a batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORMS = 'names with quanta like "gold:10,free:1", or JSON like {"gold": {"quant
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """One lane: `rate` messages per second with bursts of `burst`, lower `tier` first."""
+    """One queue or stream: `rate` messages per second with bursts of `burst`, lower `tier` first."""
 
     name: str
     quantum: int = 1
@@ -24,26 +24,27 @@ class QueueSpec:
     burst: int | None = None
 
 
-def parse_queues(queue: str | None, queues: str | None) -> tuple[QueueSpec, ...]:
-    """The queues of exactly one of the two options; names are unique."""
-    if (queue is None) == (queues is None):
-        raise ConfigError("queue", queue, "set exactly one of queue (one name) and queues (several)")
-    if queue is not None:
-        if not queue:
-            raise ConfigError("queue", queue, "the name of a queue")
-        return (QueueSpec(queue),)
-    assert queues is not None
-    specs = _from_json(queues) if queues.lstrip().startswith(("{", "[")) else _from_list(queues)
+def parse_queues(one: str | None, several: str | None, noun: str = "queue") -> tuple[QueueSpec, ...]:
+    """What exactly one of two options names, `noun` or its plural; names are unique."""
+    if (one is None) == (several is None):
+        raise ConfigError(noun, one, f"set exactly one of {noun} (one name) and {noun}s (several)")
+    if one is not None:
+        if not one:
+            raise ConfigError(noun, one, f"the name of a {noun}")
+        return (QueueSpec(one),)
+    assert several is not None
+    parse = _from_json if several.lstrip().startswith(("{", "[")) else _from_list
+    specs = parse(several, f"{noun}s")
     names = [spec.name for spec in specs]
     if not names or len(set(names)) != len(names) or not all(names):
-        raise ConfigError("queues", queues, "each queue named once: " + _FORMS)
+        raise ConfigError(f"{noun}s", several, f"each {noun} named once: " + _FORMS)
     return specs
 
 
-def _from_list(text: str) -> tuple[QueueSpec, ...]:
+def _from_list(text: str, option: str) -> tuple[QueueSpec, ...]:
     specs = []
     for item in text.split(","):
-        # Split at the last colon: a queue's name may contain colons.
+        # Split at the last colon: a name may contain colons.
         name, colon, quantum = item.strip().rpartition(":")
         if not colon:
             name, quantum = quantum, "1"
@@ -51,34 +52,31 @@ def _from_list(text: str) -> tuple[QueueSpec, ...]:
             specs.append(QueueSpec(name, option_values.count(quantum)))
         except ValueError:
             raise ConfigError(
-                "queues", item.strip(), "a quantum is a whole number of at least 1: " + _FORMS
+                option, item.strip(), "a quantum is a whole number of at least 1: " + _FORMS
             ) from None
     return tuple(specs)
 
 
-def _from_json(text: str) -> tuple[QueueSpec, ...]:
+def _from_json(text: str, option: str) -> tuple[QueueSpec, ...]:
     try:
         table = json.loads(text)
     except ValueError:
-        raise ConfigError("queues", text, _FORMS) from None
+        raise ConfigError(option, text, _FORMS) from None
     if isinstance(table, list):
         table = {name: {} for name in table if isinstance(name, str)} if table else {}
     if not isinstance(table, dict):
-        raise ConfigError("queues", text, _FORMS)
-    return tuple(_spec(name, settings) for name, settings in table.items())
+        raise ConfigError(option, text, _FORMS)
+    return tuple(_spec(name, settings, f"{option}[{name}]") for name, settings in table.items())
 
 
-def _spec(name: str, settings: object) -> QueueSpec:
-    where = f"queues[{name}]"
+def _spec(name: str, settings: object, where: str) -> QueueSpec:
     if isinstance(settings, int) and not isinstance(settings, bool):
         settings = {"quantum": settings}
     if not isinstance(settings, dict):
         raise ConfigError(where, settings, f"an object with any of {', '.join(_KEYS)}")
     for key in settings:
         if key not in _KEYS:
-            raise ConfigError(
-                f"{where}.{key}", settings[key], f"only {', '.join(_KEYS)} can be set for a queue"
-            )
+            raise ConfigError(f"{where}.{key}", settings[key], f"only {', '.join(_KEYS)} can be set for each")
     quantum, tier, burst = settings.get("quantum", 1), settings.get("tier", 0), settings.get("burst")
     if not _whole(quantum, 1):
         raise ConfigError(f"{where}.quantum", quantum, "a whole number of at least 1")

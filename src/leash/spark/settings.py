@@ -32,13 +32,13 @@ class Broker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceSettings:
-    """A source's options. Durations are in nanoseconds, sizes in bytes."""
+class Limits:
+    """How much goes into a batch and into a task. Durations are in nanoseconds, sizes in bytes."""
 
-    broker: Broker
     queues: tuple[QueueSpec, ...]
-    """Empty with `partitions`: then the driver looks the queues up, and a resize changes them."""
-    partitions: str | None
+    """Or streams. Empty with `partitions` or a super stream: then the driver looks them up, and a resize
+    changes them.
+    """
     max_records_per_trigger: int | None
     max_bytes_per_trigger: int | None
     min_records_per_trigger: int | None
@@ -48,6 +48,15 @@ class SourceSettings:
     max_rate_per_second: Fraction | None
     burst: int | None
     target_delay: int | None
+    ordered: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings(Limits):
+    """A source of queues."""
+
+    broker: Broker
+    partitions: str | None
     staging_location: str
     deduplication: str
     deduplication_window: int
@@ -55,7 +64,6 @@ class SourceSettings:
     fail_on_data_loss: bool
     orphaned_staging: str
     poll_timeout: int
-    ordered: bool
     include_headers: bool
 
 
@@ -94,12 +102,17 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
             "is required: a folder that driver and executors share, apart from the checkpoint",
         )
     values["staging_location"] = files.absolute(values["staging_location"])
+    check_limits(values)
+    return SourceSettings(broker=broker_of(values), **values)
+
+
+def check_limits(values: dict[str, Any]) -> None:
+    """Whether the limits fit together."""
     if values["burst"] is not None and values["max_rate_per_second"] is None:
         raise ConfigError("burst", values["burst"], "needs maxRatePerSecond")
     least, most = values["min_records_per_trigger"], values["max_records_per_trigger"]
     if least is not None and most is not None and least > most:
         raise ConfigError("minRecordsPerTrigger", least, f"must not exceed maxRecordsPerTrigger, {most}")
-    return SourceSettings(broker=_broker(values), **values)
 
 
 def browse_settings(given: Mapping[str, str]) -> BrowseSettings:
@@ -109,13 +122,14 @@ def browse_settings(given: Mapping[str, str]) -> BrowseSettings:
             "mode",
             None,
             "a batch read would empty the queue with no way to retry; use readStream with "
-            "trigger(availableNow=True) to take what is ready, or mode=browse to look without taking",
+            "trigger(availableNow=True) to take what is ready, or mode=browse to look without taking; a "
+            "stream can be read as a batch, by the option stream",
         )
     values = options.parse(options.BROWSE, given)
     values.pop("mode")
     if values["queue"] is None:
         raise ConfigError("queue", None, "is required: the name of a queue")
-    return BrowseSettings(broker=_broker(values), **values)
+    return BrowseSettings(broker=broker_of(values), **values)
 
 
 def sink_settings(given: Mapping[str, str]) -> SinkSettings:
@@ -125,8 +139,9 @@ def sink_settings(given: Mapping[str, str]) -> SinkSettings:
         if values["exchange"] is not None:
             raise ConfigError("partitions", partitions, "set partitions or exchange: it names the exchange")
         values["exchange"] = partitions
-    return SinkSettings(broker=_broker(values), **values)
+    return SinkSettings(broker=broker_of(values), **values)
 
 
-def _broker(values: dict[str, Any]) -> Broker:
+def broker_of(values: dict[str, Any]) -> Broker:
+    """Taken out of the values of a role."""
     return Broker(**{field.name: values.pop(field.name) for field in fields(Broker)})

@@ -23,6 +23,13 @@ from pyspark.sql.streaming.datasource import (
 from leash.spark import columns
 from leash.spark.offsets import Plan, Split, splits_between
 from leash.spark.settings import SourceSettings, browse_settings, sink_settings, source_settings
+from leash.spark.streams import columns as stream_columns
+from leash.spark.streams.settings import (
+    are_for_streams,
+    stream_read_settings,
+    stream_settings,
+    stream_sink_settings,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,11 +48,19 @@ class RabbitMQ(DataSource):
         return "rabbitmq"
 
     def schema(self) -> StructType:
+        if are_for_streams(self.options):
+            return stream_columns.source_schema(self.options)
         return columns.source_schema(
             str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if are_for_streams(self.options):
+            from leash.spark.streams.source import StreamsBatchReader
+
+            told = stream_read_settings(self._options())
+            stream_columns.check_schema(schema, self.options)
+            return StreamsBatchReader(told, schema)
         from leash.spark.browse import BrowseReader
 
         settings = browse_settings(self._options())
@@ -53,16 +68,30 @@ class RabbitMQ(DataSource):
         return BrowseReader(settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        if are_for_streams(self.options):
+            from leash.spark.streams.source import StreamsReader
+
+            told = stream_settings(self._options())
+            stream_columns.check_schema(schema, self.options)
+            return StreamsReader(told, schema)
         settings = source_settings(self._options())
         columns.check_schema(schema, settings.include_headers)
         return QueueStreamReader(settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if are_for_streams(self.options):
+            from leash.spark.streams.sink import StreamsBatchSink
+
+            return StreamsBatchSink(stream_sink_settings(self._options()), schema, overwrite)
         from leash.spark.sink import BatchSink
 
         return BatchSink(sink_settings(self._options()), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        if are_for_streams(self.options):
+            from leash.spark.streams.sink import StreamsSink
+
+            return StreamsSink(stream_sink_settings(self._options()), schema, overwrite)
         from leash.spark.sink import StreamSink
 
         return StreamSink(sink_settings(self._options()), schema, overwrite)

@@ -24,7 +24,7 @@ _SHORT = 5.0  # seconds for a confirm
 def refuse_stream(option: str, queue: str, found: Traits | None) -> None:
     """Refuse a stream: reading does not remove its messages, so none can be taken or returned."""
     if found is not None and found.kind == "stream":
-        raise ConfigError(option, queue, "is a stream: only classic and quorum queues can be read")
+        raise ConfigError(option, queue, "is a stream: read it by the option stream")
 
 
 class Guard:

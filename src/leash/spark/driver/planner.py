@@ -12,7 +12,7 @@ from typing import Any
 
 from leash.policies.fair import DeficitRoundRobin, Ticket
 from leash.policies.tokens import TokenBucket
-from leash.spark.settings import MAX_ORDERED_SPLIT, SourceSettings
+from leash.spark.settings import MAX_ORDERED_SPLIT, Limits
 from leash.spark.staging.seals import Seal
 
 TOTAL = ""  # the name of the bucket for all queues; no queue can have it
@@ -26,7 +26,7 @@ Grant = tuple[str, int]
 class Planner:
     """The policies of one source, restored from one offset."""
 
-    def __init__(self, settings: SourceSettings, state: Mapping[str, Any], now: int) -> None:
+    def __init__(self, settings: Limits, state: Mapping[str, Any], now: int) -> None:
         self._settings = settings
         self._names = [queue.name for queue in settings.queues]
         self._fair = DeficitRoundRobin(
@@ -154,7 +154,7 @@ class Planner:
         return {name: self._fair.balance(name) for name in self._names}
 
 
-def _buckets(settings: SourceSettings) -> dict[str, TokenBucket]:
+def _buckets(settings: Limits) -> dict[str, TokenBucket]:
     found = {}
     for queue in settings.queues:
         if queue.rate is not None:
@@ -165,7 +165,7 @@ def _buckets(settings: SourceSettings) -> dict[str, TokenBucket]:
     return found
 
 
-def cut(grants: Mapping[str, int], settings: SourceSettings) -> list[Grant]:
+def cut(grants: Mapping[str, int], settings: Limits) -> list[Grant]:
     """Splits of nearly equal size per queue, dealt out in turn so that tasks side by side read
     different queues."""
     total = sum(grants.values())

@@ -1,0 +1,136 @@
+"""One client reading or writing one stream, in a process of its own: prints seconds and CPU seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+import pyarrow as pa
+
+from leash.amqp import Outgoing
+from leash.amqp import Publisher as AmqpPublisher
+from leash.amqp import connect as connect_amqp
+from leash.streams import Publisher, Reader, connect, first_and_end, parse, wire
+from leash.streams.subscription import Subscription
+
+
+def leash_read(job: dict[str, Any]) -> None:
+    rows = 0
+    with Reader(job["uri"], job["stream"], end=job["count"]) as reader:
+        for batch in reader:
+            rows += batch.num_rows
+    assert rows == job["count"], rows
+
+
+def socket_read(job: dict[str, Any]) -> None:
+    """Chunks taken from the socket, their headers read and nothing else."""
+    with connect(job["uri"]) as connection:
+        subscription = Subscription(connection, job["stream"], wire.FIRST)
+        end = 0
+        while end < job["count"]:
+            end = subscription.take(60)[-1].end
+
+
+def rstream_read(job: dict[str, Any]) -> None:
+    import rstream
+
+    place = parse(job["uri"])
+    host, port = place.hosts[0]
+
+    async def read() -> None:
+        consumer = rstream.Consumer(
+            host, port=port, username=place.username, password=place.password, vhost=place.vhost
+        )
+        seen = 0
+
+        async def on_message(_message: Any, _context: Any) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == job["count"]:
+                consumer.stop()
+
+        await consumer.start()
+        await consumer.subscribe(
+            stream=job["stream"],
+            callback=on_message,
+            decoder=rstream.amqp_decoder,
+            offset_specification=rstream.ConsumerOffsetSpecification(rstream.OffsetType.FIRST, None),
+        )
+        await consumer.run()
+        await consumer.close()
+
+    asyncio.run(read())
+
+
+def amqp_read(job: dict[str, Any]) -> None:
+    seen = unacked = 0
+    with connect_amqp(job["amqp"]) as connection:
+        channel = connection.channel()
+        channel.qos(10_000)
+        channel.consume(job["stream"], arguments={"x-stream-offset": "first"})
+        while seen < job["count"]:
+            batch = channel.deliveries(60)
+            assert batch is not None
+            seen += len(batch)
+            unacked += len(batch)
+            if unacked >= 5000:
+                channel.ack(batch.tags[-1], multiple=True)
+                unacked = 0
+
+
+def leash_write(job: dict[str, Any]) -> None:
+    column = pa.array([b"x" * job["size"]] * job["count"])
+    with Publisher(job["uri"], job["stream"]) as publisher:
+        publisher.publish(column)
+
+
+def amqp_write(job: dict[str, Any]) -> None:
+    body = b"x" * job["size"]
+    with connect_amqp(job["amqp"]) as connection, AmqpPublisher(connection) as publisher:
+        publisher.publish(Outgoing(body, "", job["stream"]) for _ in range(job["count"]))
+
+
+def rstream_write(job: dict[str, Any]) -> None:
+    import rstream
+
+    place = parse(job["uri"])
+    host, port = place.hosts[0]
+
+    async def write() -> None:
+        messages = [rstream.AMQPMessage(body=b"x" * job["size"]) for _ in range(job["count"])]
+        async with rstream.Producer(
+            host, port=port, username=place.username, password=place.password, vhost=place.vhost
+        ) as producer:
+            for at in range(0, len(messages), 1000):
+                await producer.send_batch(job["stream"], list(messages[at : at + 1000]))
+        with connect(job["uri"]) as connection:  # it does not wait for confirms
+            while first_and_end(connection, job["stream"]).end < job["count"]:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(write())
+
+
+CLIENTS = {
+    "read": {
+        "leash": leash_read,
+        "bare socket": socket_read,
+        "AMQP 0-9-1": amqp_read,
+        "rstream": rstream_read,
+    },
+    "write": {"leash": leash_write, "AMQP 0-9-1": amqp_write, "rstream": rstream_write},
+}
+
+
+def main() -> None:
+    client, text = sys.argv[1:]
+    job = json.loads(text)
+    began, cpu = time.perf_counter(), time.process_time()
+    CLIENTS[job["action"]][client](job)
+    print(time.perf_counter() - began, time.process_time() - cpu)
+
+
+if __name__ == "__main__":
+    main()

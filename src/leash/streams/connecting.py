@@ -1,0 +1,184 @@
+"""Connections: where the stream port is, the first host that lets us in, and the node that is the right one.
+
+rabbitmq-stream[+tls]://user:password@host[:5552]/virtual-host, with the options of an AMQP URI. An amqp[s]://
+URI works too: its hosts, on the stream port.
+
+Publishing needs a stream's leader; reading works on any member, and a replica is preferred. Behind a load
+balancer, or in Kubernetes, the host that a node calls itself cannot be reached from outside. With
+`load_balancer` we stay with the hosts of the URI, and connect again until the node behind them fits.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+from leash.amqp import uri as amqp
+from leash.amqp.transport import open_transport, tls_context
+from leash.amqp.uri import Scheme, Uri
+from leash.backoff import Backoff
+from leash.errors import AuthenticationError, ConfigError, ConnectError, StreamUnavailable, VirtualHostError
+from leash.streams import wire
+from leash.streams.commands import metadata
+from leash.streams.connection import Connection
+from leash.streams.wire import Member, Placement
+
+STREAM = (Scheme("rabbitmq-stream", 5552, False), Scheme("rabbitmq-stream+tls", 5551, True))
+_SEARCH_SECONDS = 30.0
+
+
+def parse(uri: str | Uri, port: int | None = None) -> Uri:
+    """Check and take apart a URI. `port` is the stream port of all hosts of an amqp[s]:// URI, 5552 (5551
+    with TLS) unless given; a rabbitmq-stream:// URI has its ports in itself.
+    """
+    if port is not None and not 0 < port < 65536:
+        raise ConfigError("port", port, "a port, from 1 to 65535")
+    if isinstance(uri, Uri):
+        place = uri
+    elif isinstance(uri, str) and uri.startswith(tuple(f"{each.name}://" for each in amqp.AMQP)):
+        place = amqp.parse(uri)
+    else:
+        place = amqp.parse(uri, STREAM)
+    if place.scheme:
+        return place
+    plain, tls = STREAM
+    scheme = tls if place.tls else plain
+    hosts = tuple((host, port or scheme.port) for host, _ in place.hosts)
+    return replace(place, hosts=hosts, scheme=scheme.name)
+
+
+def connect(
+    uri: str | Uri,
+    *,
+    name: str = "",
+    heartbeat: int | None = None,
+    timeout: float | None = None,
+    avoid: str = "",
+) -> Connection:
+    """Connect to the first host that lets us in. `name` shows in the management UI.
+
+    Each host has `timeout` seconds for all of the handshake. One that is down is passed over; refused
+    credentials or a missing virtual host end the search. `avoid` is the `where` of a connection that was
+    lost, or did not fit: that host is tried last.
+    """
+    place = parse(uri)
+    limit = place.timeout if timeout is None else timeout
+    context = None
+    if place.tls:
+        context = tls_context(place.cafile, place.certfile, place.keyfile, place.verify)
+    failures: list[ConnectError] = []
+    for host, port in sorted(place.hosts, key=lambda at: str(Member(*at)) == avoid):
+        deadline = time.monotonic() + limit
+        try:
+            transport = open_transport(host, port, limit, context, place.server_name)
+            try:
+                return Connection(place, transport, str(Member(host, port)), name, heartbeat, deadline)
+            except BaseException:
+                transport.close()
+                raise
+        except (AuthenticationError, VirtualHostError):
+            raise
+        except ConnectError as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    kinds = {type(failure) for failure in failures}
+    kind = kinds.pop() if len(kinds) == 1 else ConnectError
+    raise kind("; ".join(str(failure) for failure in failures))
+
+
+def open_leader(
+    uri: str | Uri, stream: str, *, load_balancer: bool = False, name: str = "", avoid: str = ""
+) -> Connection:
+    """A connection to the node that leads a stream. StreamMissing or StreamUnavailable if there is none."""
+    return _open(uri, stream, True, load_balancer, name, avoid)
+
+
+def open_member(
+    uri: str | Uri, stream: str, *, load_balancer: bool = False, name: str = "", avoid: str = ""
+) -> Connection:
+    """A connection to a node that has a stream: a replica that can be reached, or else the leader."""
+    return _open(uri, stream, False, load_balancer, name, avoid)
+
+
+def placement(connection: Connection, stream: str) -> Placement:
+    """Where a stream is; StreamMissing or StreamUnavailable if nowhere."""
+    found = metadata(connection, stream)[stream]
+    if found.code != wire.OK:
+        raise wire.error(found.code, stream)
+    return found
+
+
+def _open(
+    uri: str | Uri, stream: str, leader: bool, load_balancer: bool, name: str, avoid: str
+) -> Connection:
+    place = parse(uri)
+    seed = connect(place, name=name, avoid=avoid)
+    try:
+        wanted = _wanted(placement(seed, stream), leader, stream)
+        best = wanted[:-1] or wanted  # any replica, if there is one
+        if _fits(seed, wanted if load_balancer else best):
+            return seed
+        if not load_balancer:
+            opened = _at_one_of(seed, place, wanted, name)
+            if opened is not seed:
+                seed.close()
+            return opened
+    except BaseException:
+        seed.close()
+        raise
+    seed.close()
+    return _behind(place, wanted, stream, name, seed.where)
+
+
+def _wanted(found: Placement, leader: bool, stream: str) -> list[Member]:
+    """The nodes that will do, the best first."""
+    if leader:
+        if found.leader is None:
+            raise StreamUnavailable(stream, "has no leader", wire.UNAVAILABLE)
+        return [found.leader]
+    members = random.sample(found.replicas, len(found.replicas))
+    members += [found.leader] if found.leader else []
+    if not members:
+        raise StreamUnavailable(stream, "has no member that runs", wire.UNAVAILABLE)
+    return members
+
+
+def _fits(connection: Connection, wanted: list[Member]) -> bool:
+    return connection.itself in wanted
+
+
+def _at_one_of(seed: Connection, place: Uri, wanted: list[Member], name: str) -> Connection:
+    failures = []
+    for member in wanted:
+        if seed.itself == member:
+            return seed
+        try:
+            return connect(replace(place, hosts=((member.host, member.port),)), name=name)
+        except ConnectError as error:
+            failures.append(str(error))
+    raise ConnectError(
+        f"{'; '.join(failures)}: so {seed.where} calls the nodes of this stream; if only {seed.where} can be "
+        "reached from here, as behind a load balancer, set load_balancer"
+    )
+
+
+def _behind(place: Uri, wanted: list[Member], stream: str, name: str, last: str) -> Connection:
+    """Connect again and again until the node behind the given hosts is one that will do."""
+    deadline = time.monotonic() + _SEARCH_SECONDS
+    backoff = Backoff(0.01, 1.0)
+    seen = set()
+    while time.monotonic() < deadline:
+        opened = connect(place, name=name, avoid=last)
+        if _fits(opened, wanted):
+            return opened
+        seen.add(str(opened.itself))
+        last = opened.where
+        opened.close()
+        time.sleep(backoff.next())
+    raise StreamUnavailable(
+        stream,
+        f"its nodes are {', '.join(map(str, wanted))}, and behind the load balancer came only "
+        f"{', '.join(sorted(seen))} within {_SEARCH_SECONDS:.0f} s",
+    )

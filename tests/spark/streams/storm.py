@@ -1,0 +1,98 @@
+"""Streams to a stream, while driver, task workers and broker are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from leash.broker import Broker
+from leash.errors import AmqpError
+from leash.streams import connect, first_and_end
+from tests.spark.app import kill
+from tests.spark.workers import python_workers
+
+from . import app
+from .kit import contents, fill, make
+
+SOURCES = ("a", "b")
+_PATIENCE = 300.0
+
+
+def storm(
+    place: str, broker: Broker, folder: Path, count: int, per_trigger: int, victims: list[str], seed: int
+) -> None:
+    """Kill one victim after the other, each once the output grows again.
+
+    Then each of the `count` rows must be there once, in order per stream.
+    """
+    chance = random.Random(seed)
+    make(place, *SOURCES, "out")
+    each = count // len(SOURCES)
+    for number, name in enumerate(SOURCES):
+        fill(place, name, number * each, each, pieces=10)
+    source = {"url": place, "streams": "a:2,b:1", "maxRecordsPerTrigger": str(per_trigger), "ordered": "true"}
+    sink = {"url": place, "stream": "out", "confirmTimeout": "120s"}
+    program = app.start(source, sink, folder)
+    try:
+        for victim in victims:
+            program = _wait(program, source, sink, folder, place, count)
+            time.sleep(chance.uniform(0, 2))  # any moment will do: that is the point
+            if victim == "driver":
+                kill(program)
+                program = app.start(source, sink, folder)
+            elif victim == "broker":
+                broker.kill()
+                broker.start()
+            else:
+                for pid in python_workers(program.pid)[:1]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+    finally:
+        if program.poll() is None:
+            kill(program)
+    last = app.start(source | {"maxRecordsPerTrigger": str(count)}, sink, folder, available_now=True)
+    try:
+        assert last.wait(900) == 0, (folder / "errors.txt").read_text()[-3000:]
+    finally:
+        if last.poll() is None:
+            kill(last)
+    _check(place, each)
+
+
+def _wait(
+    program: subprocess.Popen[bytes],
+    source: dict[str, str],
+    sink: dict[str, str],
+    folder: Path,
+    place: str,
+    count: int,
+) -> subprocess.Popen[bytes]:
+    """Until the output has grown, or is complete; a program that gave up is started again."""
+    before, deadline = _end(place), time.monotonic() + _PATIENCE
+    while (now := _end(place)) == before and now < count:
+        if program.poll() is not None:
+            program = app.start(source, sink, folder)
+        assert time.monotonic() < deadline, (folder / "errors.txt").read_text()[-3000:]
+        time.sleep(0.2)
+    return program
+
+
+def _end(place: str) -> int:
+    try:
+        with connect(place) as link:
+            return first_and_end(link, "out").end
+    except AmqpError:
+        return -1
+
+
+def _check(place: str, each: int) -> None:
+    came = [int(value) for value in contents(place, "out")]
+    assert len(came) == each * len(SOURCES)
+    for number in range(len(SOURCES)):
+        own = range(number * each, (number + 1) * each)
+        assert [value for value in came if value in own] == list(own)

@@ -1,0 +1,59 @@
+"""Chunks made by hand, and what the tests of streams share."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from leash.streams import Chunk, Connection, Reader, first_and_end
+from leash.streams.encoding import Sub, rows
+from leash.streams.wire import Key, frame
+
+VALUE = b"\0\x53\x77"
+DATA = b"\0\x53\x75"
+
+
+def data(body: bytes) -> bytes:
+    """A data section."""
+    return DATA + b"\xb0" + len(body).to_bytes(4, "big") + body
+
+
+def simple(message: bytes) -> bytes:
+    """An entry of one message."""
+    return len(message).to_bytes(4, "big") + message
+
+
+def chunk(entries: Sequence[bytes], first: int = 0, records: int | None = None, time: int = 1) -> Chunk:
+    """Entries as a chunk with a right CRC."""
+    raw = b"".join(entries)
+    count = len(entries) if records is None else records
+    return Chunk(first, count, len(entries), time, zlib.crc32(raw), memoryview(raw))
+
+
+def chunk_of(values: Sequence[bytes], first: int = 0, sub: Sub | None = None, sections: Any = None) -> Chunk:
+    """Values as `Publisher` would send them."""
+    made = rows(values, np.arange(1, len(values) + 1, dtype=np.uint64), sub=sub, sections=sections)
+    raw = bytes(made.data)
+    entries = [raw[made.edges[n] + 8 : made.edges[n + 1]] for n in range(len(made.ids))]
+    return chunk(entries, first, len(values))
+
+
+def deliver(made: Chunk, version: int = 1, subscription: int = 0) -> bytes:
+    """A chunk as a frame."""
+    header = struct.pack(
+        ">BBHIqQQIIII",
+        *(0x50, 0, made.entries, made.records, made.timestamp, 1, made.first, made.crc, len(made.data), 7, 0),
+    )
+    lead = bytes((subscription,)) + (b"" if version == 1 else bytes(8))
+    return frame(Key.DELIVER, lead + header + bytes(made.data), version)
+
+
+def everything(uri: str, stream: str, connection: Connection, **options: Any) -> list[bytes]:
+    """All the bodies that a stream has now."""
+    end = first_and_end(connection, stream).end
+    with Reader(uri, stream, end=end, **options) as reader:
+        return [value for batch in reader for value in batch.column("value").to_pylist()]
