@@ -55,8 +55,8 @@ def main(uri: str) -> None:
         "",
         f"Messages of {SIZE} bytes into the `noop` sink on `local[2]`, one warm session, median of {RUNS} "
         f"interleaved runs: {FROM_STREAM:,} of one stream in batches of 1,000,000, {FROM_QUEUES:,} of four "
-        "classic queues in batches of 100,000. From the start of the query to the end of its last batch; the "
-        "broker runs on the same cores.",
+        "classic queues in batches of 100,000. From the start of the query to its end; the broker runs on "
+        "the same cores.",
         "",
         "| source | rows/s | of queues |",
         "|---|--:|--:|",

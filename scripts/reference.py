@@ -14,10 +14,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 import leash.errors
-from leash import Consumer, Message, Partitions, Publisher, Queue, Retry
+from leash import Budget, Consumer, Message, Partitions, Publisher, Queue, Retry
 from leash.cli.main import app
-from leash.consumer import QueueStats, Stats
+from leash.consumer import BudgetStats, QueueStats, Stats
 from leash.consumer.metrics import ConsumerCollector
+from leash.fleet.till import Till
 from leash.publisher import Sent
 from leash.spark import options
 from leash.spark.metrics import PrometheusListener
@@ -31,16 +32,20 @@ _TYPES = {"Asked": "str or function", "Number": "number", "Shape": "str", "Mode"
 def page() -> str:
     parts = [
         "# Reference\n\nWritten by `make reference` from the code itself. What it means, and why: "
-        "[consumer.md](consumer.md), [publishing.md](publishing.md), [spark.md](spark.md), "
-        "[partitions.md](partitions.md), [operations.md](operations.md).\n"
+        "[consumer.md](consumer.md), [publishing.md](publishing.md), [budgets.md](budgets.md), "
+        "[spark.md](spark.md), [partitions.md](partitions.md), [operations.md](operations.md).\n"
     ]
     parts += [
         f"## `{kind.__name__}`\n\n{_about(kind)}\n\n{_arguments(kind)}\n{_members(kind)}"
-        for kind in (Consumer, Queue, Retry, Publisher, Partitions)
+        for kind in (Consumer, Queue, Retry, Budget, Publisher, Partitions)
     ]
+    parts.append(f"## `Till`\n\n{_about(Till)}\n\n{_members(Till)}")
     parts.append(f"## `Message`\n\n{_about(Message)}\n\n{_members(Message)}")
     parts.append(f"## `Sent`\n\n{_about(Sent)}\n\n{_members(Sent)}")
-    parts += [f"## `{kind.__name__}`\n\n{_about(kind)}\n\n{_fields(kind)}" for kind in (Stats, QueueStats)]
+    parts += [
+        f"## `{kind.__name__}`\n\n{_about(kind)}\n\n{_fields(kind)}"
+        for kind in (Stats, QueueStats, BudgetStats)
+    ]
     parts.append(f"## Spark: options of the source\n\n{options.markdown(options.SOURCE)}")
     parts.append(f"## Spark: options of the sink\n\n{options.markdown(options.SINK)}")
     parts.append(f"## Spark: options of a look at a queue\n\n{options.markdown(options.BROWSE)}")

@@ -29,6 +29,7 @@ from tests.examples_in_docs import PAGES, execute, snippets
 
 TESTED = {
     "README.md": 4,
+    "budgets.md": 2,
     "consumer.md": 3,
     "getting-started.md": 4,
     "lab.md": 2,
@@ -128,6 +129,28 @@ def test_partitions_from_the_readme(channel: Channel, uri: str) -> None:
 def test_partitions(channel: Channel, uri: str) -> None:
     consumer: Consumer = execute("partitions.md", snippets("partitions.md")[0], uri)["consumer"]
     assert consumer.stop()
+
+
+def test_budgets(channel: Channel, uri: str) -> None:
+    for queue in ("sms.gold", "sms.free", "report"):
+        fill(channel, queue, 10)
+    names = execute("budgets.md", snippets("budgets.md")[0], uri)
+    consumer: Consumer = names["consumer"]
+    consumer.handler(lambda _: None)
+    with running(consumer):
+        until(lambda: sum(queue.handled for queue in consumer.stats().queues.values()) == 30)
+        taken = {name: budget.taken for name, budget in consumer.stats().budgets.items()}
+    assert taken == {"sms": 20, "pdf": 10}
+    rendered: list[bool] = []
+    execute(
+        "budgets.md",
+        snippets("budgets.md")[1],
+        uri,
+        llm=names["llm"],
+        pdf=names["pdf"],
+        render=lambda: rendered.append(True),
+    )
+    assert rendered
 
 
 def test_metrics(channel: Channel, uri: str) -> None:

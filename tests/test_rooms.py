@@ -15,7 +15,7 @@ ROOMS = (
     ("errors", "units", "backoff", "bodies", "logfmt", "policies"),
     ("amqp", "streams", "flow"),
     ("management",),
-    ("broker", "partitions"),
+    ("broker", "partitions", "fleet"),
     ("publisher",),
     ("consumer",),
     ("spark", "testing", "otel", "page"),

@@ -5,6 +5,7 @@
     ├── BrokerError             the private RabbitMQ node could not be started, stopped or asked
     ├── TopologyError           partitions that are missing, are something else, or cannot be changed now
     ├── NotDrained              a consumer stopped before all its messages were finished
+    ├── BudgetError             a budget that cannot be created, found, changed or used as asked
     ├── NeverSettled            why a message was parked from which no handler ever returned
     ├── Undecodable             why a message was parked whose body is not what its handler asked for
     ├── SparkError              the Spark source
@@ -93,6 +94,10 @@ class NotDrained(LeashError):
         )
         self.in_work = in_work
         self.unconfirmed = unconfirmed
+
+
+class BudgetError(LeashError):
+    """A budget that cannot be created, found, changed or used as asked."""
 
 
 class NeverSettled(LeashError):

@@ -44,7 +44,7 @@ class Spread:
         )
 
     def after(self, work: list[Dispatch]) -> None:
-        for lane, messages, estimate in work:
+        for lane, messages, estimate, _ in work:
             self.taken[lane] += len(messages)
             if self.begun and not self.over:
                 self.sent[lane] += estimate

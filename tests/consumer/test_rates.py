@@ -21,7 +21,7 @@ def test_a_limited_queue_keeps_its_rate_while_another_runs_at_full_speed(channel
 
     def noting(flow: Flow, now: int, most: int | None = None, since: int | None = None) -> list[Dispatch]:
         work = take(flow, now, most, since)
-        for lane, messages, _ in work:
+        for lane, messages, *_ in work:
             if lane == "free":
                 times.extend([flow.now] * len(messages))
         return work

@@ -11,7 +11,7 @@ S = 1_000 * MS
 
 
 def served(dispatches: list[Dispatch]) -> list[tuple[str, Any]]:
-    return [(lane, message) for lane, messages, _ in dispatches for message in messages]
+    return [(lane, message) for lane, messages, *_ in dispatches for message in messages]
 
 
 def finish(flow: Flow, now: int, dispatches: list[Dispatch], each: int = 1000) -> None:

@@ -38,7 +38,7 @@ def test_ten_lanes_get_exactly_what_their_quanta_say_with_batches_of_any_size() 
     total = 0
     for turn in range(4000):
         now += 1000
-        for lane, messages, estimate in flow.take(now, 1 + turn % 64):
+        for lane, messages, estimate, _ in flow.take(now, 1 + turn % 64):
             sent[lane] += len(messages)
             total += len(messages)
             flow.arrive(now, lane, messages)
@@ -63,7 +63,7 @@ def test_a_throttled_lane_sits_out_and_the_others_go_on() -> None:
             work = flow.take(now, left)
             assert "free" not in [d.lane for d in work[1:]]  # it starts now, or not yet
             left -= sum(len(d.messages) for d in work)
-            for lane, messages, _ in work:
+            for lane, messages, *_ in work:
                 sent[lane] += len(messages)
             finish(flow, now, work)
     assert sent["free"] == 99 + 99  # one went to warming up, and the last token comes a millisecond later
@@ -100,7 +100,7 @@ def test_the_total_rate_leaves_the_shares_alone() -> None:
     now = 0
     while sum(sent.values()) < 400:
         work = flow.take(now, 64)
-        for lane, messages, _ in work:
+        for lane, messages, *_ in work:
             sent[lane] += len(messages)
         finish(flow, now, work)
         wait = flow.wait(now)

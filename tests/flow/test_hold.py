@@ -125,6 +125,7 @@ def test_a_shallow_queue_is_looked_at_before_it_seems_empty() -> None:
         finish(flow, at, flow.take(at, 64))
         for decision in flow.decisions:
             asked += 1
+            assert isinstance(decision, Probe)
             flow.probed(at, decision.lane, 100, 1, MS)
         flow.decisions.clear()
     assert 1 <= asked <= 20

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leash.errors import ConfigError
 from leash.spark import settings
 from leash.spark.driver.dedup import DURABLE_AFTER, remember
 from leash.spark.driver.planner import Planner, Targets, cut
@@ -232,3 +233,49 @@ def test_a_batch_is_kept_where_the_connection_broke_or_the_ack_is_in_doubt() -> 
 def test_too_many_rows_push_the_oldest_out_and_say_so() -> None:
     batches = [Seen(str(i), SECOND, 40) for i in range(4)]
     assert window((), batches, 2 * SECOND) == (tuple(batches[2:]), 80)
+
+
+def test_a_batch_has_no_more_messages_than_permits_were_taken_for_it() -> None:
+    plan = planner(budget="sms:rate=50", maxRecordsPerTrigger=110)
+    ready = {"gold": 500, "free": 80}
+    assert plan.wanted(ready, 0) == {"sms": 110}
+    assert plan.grants(ready, 0, permits={"sms": 22}) == {"gold": 20, "free": 2}
+    assert plan.grants(ready, 0, permits={"sms": 0}) == {}
+
+
+def test_queues_of_one_budget_share_its_permits_by_quantum_and_others_go_on() -> None:
+    sms = {"budget": "sms:rate=50"}
+    plan = planner(queues=json.dumps({"a": {"quantum": 3, **sms}, "b": sms, "c": {}}))
+    ready = {"a": 100, "b": 100, "c": 100}
+    assert plan.wanted(ready, 0) == {"sms": 200}
+    assert plan.grants(ready, 0, permits={"sms": 8}) == {"a": 6, "b": 2, "c": 100}
+
+
+def test_a_batch_that_waits_wants_no_permits() -> None:
+    plan = planner(budget="sms:rate=50", minRecordsPerTrigger=100)
+    assert plan.wanted({"gold": 5}, 0) == {}
+    assert plan.wanted({"gold": 5}, 0, hurry=True) == {"sms": 5}
+    assert plan.wanted({"gold": 0}, 0, hurry=True) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "sms",
+        "sms:rate=",
+        "sms:rate=fast",
+        "sms:at_once=5",
+        "sms:rate=5,cost=header:x",
+        "{",
+        '{"rate": 5}',
+    ],
+)
+def test_a_budget_that_makes_no_sense_for_a_query_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="a budget with a rate"):
+        options(budget=text)
+
+
+def test_one_query_names_a_budget_with_the_same_numbers_everywhere() -> None:
+    with pytest.raises(ConfigError, match="the same numbers"):
+        options('{"a": {"budget": "sms:rate=5"}}', budget="sms:rate=6")

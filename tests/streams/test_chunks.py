@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from leash.errors import ChunkError, ConfigError
-from leash.streams import Chunk, amqp10, sections, to_arrow
-from leash.streams.compression import CODECS
+from leash.streams import Chunk, amqp10, crc32c, sections, to_arrow
+from leash.streams.compression import CODECS, pack, unpack
 from leash.streams.encoding import Sub
 from tests.streams.kit import DATA, VALUE, chunk, chunk_of, data, simple
 
@@ -65,6 +67,34 @@ def test_sub_entries_of_every_codec(codec: str) -> None:
     plain = chunk_of(bodies, first=1100)
     assert values([packed, plain]) == bodies + bodies
     assert values([packed], start=163, end=170) == bodies[63:70]
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 255, 256, 257, 4000, crc32c.BLOCK])
+def test_crc32c_by_tables_is_crc32c_by_the_book(size: int) -> None:
+    body = random.Random(size).randbytes(size)
+    crc = 0xFFFFFFFF
+    for byte in body:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    assert crc32c.crc32c(body) == crc ^ 0xFFFFFFFF
+    assert crc32c.crc32c(b"123456789") == 0xE3069283  # the vector that everybody publishes
+
+
+def test_a_snappy_block_that_does_not_fit_its_crc_is_refused() -> None:
+    packed = bytearray(pack("snappy", b"some text " * 10))
+    packed[14] ^= 1  # of the CRC
+    with pytest.raises(ValueError, match="does not fit its CRC"):
+        unpack(CODECS.index("snappy"), memoryview(packed), 100)
+
+
+def test_reading_and_publishing_do_not_import_pandas() -> None:
+    """It costs every process a third of a second, and `pyarrow.array` does it."""
+    script = (
+        "import sys; from tests.streams.kit import chunk_of; from leash.streams import to_arrow;"
+        "to_arrow([chunk_of([b'x', b'yy'])], 's'); assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
 def test_sub_entries_and_messages_mixed() -> None:

@@ -9,6 +9,7 @@ import typer
 
 import leash
 from leash.cli.broker import broker_app
+from leash.cli.budget import budget_app
 from leash.cli.consume import consume
 from leash.cli.dead import dead_app
 from leash.cli.demo import demo
@@ -31,6 +32,7 @@ app.command()(run)
 app.command()(page)
 app.add_typer(ring_app, name="ring")
 app.add_typer(dead_app, name="dead")
+app.add_typer(budget_app, name="budget")
 app.add_typer(lab_app, name="lab")
 app.command()(plan)
 app.command()(demo)

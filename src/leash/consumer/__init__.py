@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from leash.consumer.message import Message
     from leash.consumer.retry import Retry
     from leash.consumer.settings import Queue
-    from leash.consumer.stats import QueueStats, Stats
+    from leash.consumer.stats import BudgetStats, QueueStats, Stats
 
-__all__ = ["Consumer", "Message", "Queue", "QueueStats", "Retry", "Stats"]
+__all__ = ["BudgetStats", "Consumer", "Message", "Queue", "QueueStats", "Retry", "Stats"]
 
 _ROOMS = {
+    "BudgetStats": "stats",
     "Consumer": "consumer",
     "Message": "message",
     "Queue": "settings",

@@ -25,6 +25,7 @@ from leash.consumer.settings import BUFFER_BYTES, OnExhausted, Queue, Settings, 
 from leash.consumer.stats import Stats
 from leash.consumer.workers import Batch, leave_in_thread
 from leash.errors import ConfigError, NotDrained
+from leash.fleet import Budget
 from leash.policies.exact import Number, whole
 from leash.units import SECOND, nanoseconds
 
@@ -40,7 +41,8 @@ class Consumer:
     handler raises, it is tried again later and, after the last try, parked in `leash.dead.<queue>`.
     Nothing is lost on the way.
 
-    All limits and shares are those of this process: every process has its own.
+    Shares, rates and windows are those of this process: every process has its own. A `Budget` is shared by
+    all processes that name it.
 
     Arguments:
         uri: The broker, `amqp://user:password@host:port/vhost`; several hosts, separated by commas, for a
@@ -58,8 +60,11 @@ class Consumer:
                 if there is none; "discard" drops it.
         cost: What a message takes of its queue's share: "count" (the default: 1), "bytes", "time" (of its
             handler), "header:<name>", or a function of the message that returns a whole number.
-        rate: Messages per second, over all queues, in this process. Default: None, no limit.
+        rate: Messages per second, over all queues, in this process only. For a limit over all processes use
+            `budget`. Default: None, no limit.
         burst: How many messages may be handled at once after a pause. Default: 1. Needs a rate.
+        budget: A `Budget`, shared with every process that names it. Every message needs a permit from it.
+            Default: None.
         guaranteed: The percentage of the service that a tier gets even while lower-numbered ones have work:
             `{1: 20}`. Default: none.
         buffer_messages: Messages that all queues together may have buffered here or in flight. Default:
@@ -89,6 +94,7 @@ class Consumer:
         cost: Asked = "count",
         rate: Number | None = None,
         burst: int | None = None,
+        budget: Budget | None = None,
         guaranteed: Mapping[int, int] | None = None,
         buffer_messages: int | None = None,
         buffer_bytes: int = BUFFER_BYTES,
@@ -108,6 +114,8 @@ class Consumer:
         kind, costs = costs_of(cost)
         if burst is not None and rate is None:
             raise ConfigError("burst", burst, "a rate with it")
+        if budget is not None and not isinstance(budget, Budget):
+            raise ConfigError("budget", budget, "a Budget")
         nanoseconds("consumer_timeout", consumer_timeout)
         text("name", name, "a string, for the broker's list of connections", 0)
         self.settings = Settings(
@@ -120,6 +128,7 @@ class Consumer:
             costs=costs,
             rate=rate,
             burst=1 if burst is None else burst,
+            budget=budget,
             guaranteed=guaranteed,
             buffer_messages=buffer_messages,
             buffer_bytes=buffer_bytes,
@@ -138,6 +147,8 @@ class Consumer:
                 raise ConfigError("partitions", partitions, "queues or partitions, not both")
             if rate is not None or guaranteed is not None or cost != "count":
                 raise ConfigError("rate", rate, "no rate, guaranteed or cost with partitions")
+            if budget is not None:
+                raise ConfigError("budget", budget.name, "not with partitions: take from it in the handler")
         self._handlers = Handlers(middleware)
         self._session: Session | PartitionedSession | None = None
         self._leaving = threading.Lock()
@@ -191,6 +202,12 @@ class Consumer:
         """
         if self._partitions is not None:
             raise ConfigError("batch_handler", size, "not with partitions: their messages come one at a time")
+        if self.settings.budgets:
+            raise ConfigError(
+                "batch_handler",
+                size,
+                "not with a budget: permits expire while a batch is gathered; take from it in the handler",
+            )
         batch = Batch(whole("size", size, 1, 65535), nanoseconds("wait", wait))
 
         def decorate(function: Callable[[list[Message]], R]) -> Callable[[list[Message]], R]:

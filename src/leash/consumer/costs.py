@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from leash.amqp.properties import decode_properties
 from leash.amqp.wire import Deliveries
 from leash.consumer.message import Message
-from leash.consumer.raw import Raw
+from leash.consumer.raw import PROPERTIES, Raw
 from leash.errors import ConfigError, ProtocolError
 from leash.flow.flow import Cost
 
@@ -61,6 +61,11 @@ def _header(name: str) -> Costs:
         return Costed([min(most, max(1, cost)) for cost in asked], trouble)
 
     return costs
+
+
+def header_cost(name: str) -> Callable[[Raw], int]:
+    """The cost of a message for a budget, by a header. It is not capped: that is what the budget is for."""
+    return lambda raw: _asked_for(raw[PROPERTIES], name)
 
 
 def _asked_for(raw: bytes, name: str) -> int:

@@ -22,7 +22,7 @@ from leash.consumer.outbox import Outbox
 from leash.consumer.raw import LINK, Raw
 from leash.consumer.settle import Settler
 from leash.errors import AmqpError
-from leash.flow import Dispatch, Flow, Probe, SetWindow
+from leash.flow import Ask, Dispatch, Flow, Probe, SetWindow
 from leash.logfmt import logger
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class Engine:
         """Set when the upkeep has something to do before its next tick."""
         self.on_ready: Callable[[], None] | None = None
         """Wakes workers that wait in an event loop."""
+        self.on_ask: Callable[[], object] = lambda: None
+        """Called when permits of a budget are wanted, or should be returned."""
         self.traits: dict[str, Traits | None] = {}
         """What the broker said about each queue; None if it did not."""
         self.arrivals = Arrivals(self, costs, deadlines)
@@ -227,6 +229,9 @@ class Engine:
     def carry_out(self) -> None:
         """Carry out what Flow decided besides dispatching."""
         for decision in self.flow.decisions:
+            if isinstance(decision, Ask):
+                self.on_ask()
+                continue
             if isinstance(decision, Probe):
                 self.probes.append(decision.lane)
                 self.nudge.set()
@@ -277,6 +282,13 @@ class Engine:
                 count = 1
             if count:
                 self.ready.notify(min(count, self._idle))
+        if self.on_ready is not None:
+            self.on_ready()
+
+    def granted(self) -> None:
+        """Wake the workers: permits of a budget came."""
+        self.flow.granted(self.clock.now())
+        self.ready.notify_all()
         if self.on_ready is not None:
             self.on_ready()
 

@@ -171,7 +171,7 @@ class Limbo:
                 return []
             self._fetching = True
             self._next = now + EVERY
-            unbuffered.begin(engine.flow, now, queue)
+            until = unbuffered.begin(engine.flow, now, queue)
         raw: Raw | None = None
         try:
             raw = self._fetch(queue)
@@ -183,8 +183,10 @@ class Limbo:
             with engine.lock:
                 self._fetching = False
                 if raw is None:
-                    unbuffered.begin_not(engine.flow, engine.clock.now(), queue)
-        return [] if raw is None else [Dispatch(queue, [raw], 1)]
+                    unbuffered.begin_not(engine.flow, engine.clock.now(), queue, until)
+                else:
+                    unbuffered.owe(engine.flow, queue, raw)
+        return [] if raw is None else [Dispatch(queue, [raw], 1, until)]
 
     def _fetch(self, queue: str) -> Raw | None:
         engine = self._engine

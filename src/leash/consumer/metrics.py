@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from leash.consumer.durations import BOUNDS, Times
-from leash.consumer.stats import QueueStats, Stats
+from leash.consumer.stats import BudgetStats, QueueStats, Stats
 from leash.errors import ConfigError
 from leash.units import SECOND
 
@@ -112,11 +112,33 @@ def _of_consumer(stats: Stats) -> Iterator[Metric]:
     )
     yield gauge("leash_spread_bound_rounds", "The largest spread that fairness allows", stats.bound)
     yield gauge("leash_republishing", "Failed messages whose copy is not confirmed", stats.republishing)
+    yield from _of_budgets(stats)
     for name, text, value in (
         ("leash_reconnects", "Connections that were opened again", stats.reconnects),
         ("leash_handlers_overdue", "Handlers that came near the broker's timeout", stats.overdue),
     ):
         yield CounterMetricFamily(name, text, value=value)
+
+
+def _of_budgets(stats: Stats) -> Iterator[Metric]:
+    hand = GaugeMetricFamily("leash_budget_in_hand", "Permits of a budget in this process", labels=["budget"])
+    counters: tuple[tuple[str, str, Callable[[BudgetStats], float]], ...] = (
+        ("leash_budget_taken", "Permits of a budget that this process used", lambda b: b.taken),
+        ("leash_budget_void", "Permits of a budget that expired unused in this process", lambda b: b.void),
+        (
+            "leash_budget_waited_seconds",
+            "Time during which there was work, but no permit of its budget",
+            lambda b: b.waited_seconds,
+        ),
+    )
+    for name, budget in stats.budgets.items():
+        hand.add_metric([name], budget.in_hand)
+    yield hand
+    for metric, text, read in counters:
+        counter = CounterMetricFamily(metric, text, labels=["budget"])
+        for name, budget in stats.budgets.items():
+            counter.add_metric([name], float(read(budget)))
+        yield counter
 
 
 def _by_kind(queues: list[QueueStats]) -> Iterator[Metric]:

@@ -31,6 +31,17 @@ def recall(engine: Engine, worker: Worker) -> None:
         engine.wake()
 
 
+def put_back(engine: Engine, worker: Worker, index: int, first: Raw) -> None:
+    """Put back a dispatch whose permits expired, from this message on."""
+    with engine.lock:
+        todo = worker.todo[index]
+        back = [raw for raw in [first, *_drained(todo)] if not _useless(engine, raw)]
+        if back:
+            now, arrived = engine.clock.now(), [raw[ARRIVED] for raw in back]
+            worker.work[index] = engine.flow.recall(now, worker.work[index], back, arrived)
+            engine.wake()
+
+
 def _useless(engine: Engine, raw: Raw) -> bool:
     """True if no worker may begin with it: its queue is paused, or its channel gone."""
     link = raw[LINK]

@@ -26,6 +26,9 @@ from leash.consumer.threads import ThreadPool
 from leash.consumer.upkeep import Upkeep
 from leash.consumer.workers import Batch, Failed, Pool, is_async
 from leash.errors import AmqpError
+from leash.fleet.desk import Account, Desk
+from leash.fleet.terms import Terms
+from leash.flow.purses import pace
 from leash.logfmt import logger
 from leash.policies.exact import Number
 from leash.units import SECOND
@@ -51,6 +54,7 @@ class Parts(NamedTuple):
     pool: Callable[..., Pool] = pool
     connector: Callable[..., Connector] = Connector
     upkeep: Callable[..., Upkeep] = Upkeep
+    desk: Callable[..., Desk] = Desk
 
 
 LIVE = Parts()
@@ -86,14 +90,32 @@ class Session:
         self.upkeep = parts.upkeep(
             engine, self._connector, queues, self.pool.workers, settings.consumer_timeout
         )
+        self.desk: Desk | None = None
+        if budgets := settings.budgets:
+            purses = {purse.name: purse for purse in flow.purses}
+            accounts = [Account(budget, purses[budget.name].permits) for budget in budgets]
+            self.desk = parts.desk(uri, accounts, engine.lock, parts.clock.now, engine.granted, name)
+            self.desk.on_numbers = self._numbers
+            engine.on_ask = self.desk.nudge.set
         self._began = parts.clock.now()
+
+    def _numbers(self, budget: Terms) -> None:
+        """A budget has these numbers now."""
+        with self.engine.lock:
+            for purse in self.engine.flow.purses:
+                if purse.name == budget.name:
+                    pace(purse, budget.per_second, budget.size, budget.shape.worth)
 
     def start(self) -> None:
         """Begin to consume, in background threads. Raises if a queue is missing or the broker unreachable."""
         self._began = self.engine.clock.now()
+        if self.desk is not None:
+            self.desk.open()
         try:
             self._connector.open()
         except BaseException:
+            if self.desk is not None:
+                self.desk.close()
             self._republisher.stop()  # messages that arrived may be on their way into limbo
             raise
         self.pool.start()
@@ -136,6 +158,8 @@ class Session:
         self.undone = (in_work, left)
         self._republisher.stop()
         self._say_goodbye()
+        if self.desk is not None:
+            self.desk.close()
         log.info("event=stopped in_time=%r in_work=%d unconfirmed=%d", ended and not left, in_work, left)
         return ended and not left
 
@@ -171,6 +195,8 @@ class Session:
         connection = self._connector.connection
         if connection is not None:
             connection.abort()
+        if self.desk is not None:
+            self.desk.abandon()
         self.upkeep.leave()
 
     # --- at run time ---

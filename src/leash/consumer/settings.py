@@ -7,13 +7,15 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, get_args
 
 from leash.amqp.uri import Uri
-from leash.consumer.costs import Costs
+from leash.consumer.costs import Costs, header_cost
 from leash.consumer.raw import REDELIVERED, Raw
 from leash.consumer.retry import Retry
 from leash.errors import ConfigError
-from leash.flow import Flow, Lane
+from leash.fleet import Budget
+from leash.flow import Flow, Lane, Purse
 from leash.flow.flow import Cost
 from leash.policies.exact import Number, per_second, whole
+from leash.policies.permits import Permits
 from leash.policies.shed import Mode
 from leash.policies.window.credit import MOST
 from leash.units import nanoseconds
@@ -44,8 +46,11 @@ class Queue:
         name: The queue's name.
         quantum: Its share: messages (or units of cost) per round. Default: 1.
         tier: 0 (the default) is served first; a higher tier only when no lower one has work to serve.
-        rate: Messages per second that go to workers, in this process. Default: None, no limit.
+        rate: Messages per second that go to workers, in this process only. For a limit over all processes
+            use `budget`. Default: None, no limit.
         burst: How many messages may go to workers at once after a pause. Default: 1. Needs a rate.
+        budget: A `Budget`, shared with every process that names it. Each message of this queue needs a
+            permit from it. Default: None.
         window: How many messages the broker may send ahead (AMQP's prefetch). "auto" (the default) adapts
             it; a number fixes it. With `ordered` or `exclusive` it is always fixed, to 16 by default.
         shed: What to do about a standing delay in the buffer: "observe" counts it, "shrink" (the default)
@@ -73,6 +78,7 @@ class Queue:
     tier: int = 0
     rate: Number | None = None
     burst: int | None = None
+    budget: Budget | None = None
     window: int | Literal["auto"] = "auto"
     shed: Mode = "shrink"
     target: float = 0.005
@@ -94,6 +100,8 @@ class Queue:
             raise ConfigError("burst", self.burst, f"a rate with it, for queue {self.name!r}")
         if self.burst is not None:
             whole("burst", self.burst, 1)
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ConfigError("budget", self.budget, f"a Budget, for queue {self.name!r}")
         if self.window != "auto":
             whole("window", self.window, 1, MOST)
         if self.delivery_limit is not None:
@@ -118,8 +126,8 @@ class Queue:
     def sole(self) -> bool:
         return self.ordered or self.exclusive
 
-    def lane(self) -> Lane:
-        """The lane for this queue."""
+    def lane(self, budget: Budget | None = None) -> Lane:
+        """The lane for this queue; `budget` is the consumer's."""
         return Lane(
             self.name,
             self.quantum,
@@ -134,6 +142,7 @@ class Queue:
             self.delivery_limit,
             self.ordered,
             self.sole,
+            tuple([each.name for each in dict.fromkeys((self.budget, budget)) if each is not None]),
         )
 
 
@@ -165,6 +174,7 @@ class Settings:
     costs: Costs | None
     rate: Number | None
     burst: int
+    budget: Budget | None
     guaranteed: Mapping[int, int] | None
     buffer_messages: int | None
     buffer_bytes: int
@@ -182,7 +192,7 @@ class Settings:
         """A Flow with these settings; `batch` is the number of messages in all workers' batches together."""
         messages = self.buffer_messages
         return Flow(
-            [queue.lane() for queue in self.queues],
+            [queue.lane(self.budget) for queue in self.queues],
             workers=self.workers,
             rate=self.rate,
             burst=self.burst,
@@ -192,7 +202,25 @@ class Settings:
             buffer_messages=max(BUFFER_MESSAGES, 2 * batch) if messages is None else messages,
             buffer_bytes=self.buffer_bytes,
             batch=batch,
+            shared=[
+                Purse(
+                    budget.name,
+                    Permits(held=budget.at_once is not None),
+                    budget.size,
+                    None if budget.cost == "count" else header_cost(budget.cost.removeprefix("header:")),
+                )
+                for budget in self.budgets
+            ],
         )
+
+    @property
+    def budgets(self) -> list[Budget]:
+        """All budgets, each once."""
+        known: dict[str, Budget] = {}
+        for budget in (self.budget, *[queue.budget for queue in self.queues]):
+            if budget is not None and known.setdefault(budget.name, budget) != budget:
+                raise ConfigError("budget", budget.name, "the same numbers wherever one consumer names it")
+        return list(known.values())
 
     @property
     def deadlines(self) -> frozenset[str]:

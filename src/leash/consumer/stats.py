@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from leash.amqp.properties import decode_properties
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from leash.consumer.reconnect import Connector
     from leash.consumer.upkeep import Upkeep
     from leash.flow.lane import LaneState
+    from leash.policies.permits import Permits
 
 
 _WHY = {PAUSED: "paused", THROTTLED: "throttled", PARKING: "parking", WAITING: "waiting", BUSY: "busy"}
@@ -60,7 +61,7 @@ class QueueStats:
     tokens: float | None
     """What its rate allows at once; below 0 is debt. None without a rate."""
     blocked: bool
-    """True if it sits out: paused, throttled, or ordered and busy."""
+    """True if it sits out: paused, throttled, without a permit of its budget, or ordered and busy."""
     connected: bool
     """True if it is being consumed."""
     sheds: dict[str, int]
@@ -103,6 +104,22 @@ class ErrorStats(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetStats:
+    """The statistics of one budget, in this process only."""
+
+    taken: int
+    """Permits that were used."""
+    void: int
+    """Permits that expired before they were used."""
+    waited_seconds: float
+    """Time during which there were messages and a free worker, but no permit."""
+    in_hand: int
+    """Permits that this process holds; for an `at_once`, including those of messages in work."""
+    at_work: int
+    """Messages in work, for an `at_once`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """The statistics of a running consumer, in this process only."""
 
@@ -130,6 +147,8 @@ class Stats:
     """The largest distance that fairness allowed then."""
     unfair: dict[str, str]
     """Which queue broke the bound, and why."""
+    budgets: dict[str, BudgetStats] = field(default_factory=dict)
+    """The budgets, by name."""
     host: str = ""
     """The host of the URI that it is, or was last, connected to."""
     stopping: bool = False
@@ -155,6 +174,7 @@ def collect(
         worst = flow.watch.worst_now()
         trip = flow.sidelines.round_trip
         errors = tuple(ErrorStats(queue, *each) for (queue, _), each in engine.errors.items())
+        budgets = {purse.name: _budget(now, purse.permits) for purse in flow.purses}
     connection = connector.connection
     return Stats(
         queues,
@@ -169,9 +189,21 @@ def collect(
         float(worst.spread),
         float(worst.bound),
         {lane: why for verdict in [worst, *verdicts] for lane, why in verdict.behind.items()},
+        budgets,
         "" if connection is None else connection.where,
         engine.stopping,
         errors,
+    )
+
+
+def _budget(now: int, permits: Permits) -> BudgetStats:
+    waiting = 0 if permits.waits_since is None else max(0, now - permits.waits_since)
+    return BudgetStats(
+        permits.taken,
+        permits.void,
+        (permits.waited + waiting) / SECOND,
+        permits.available(now) + permits.at_work,
+        permits.at_work,
     )
 
 
@@ -202,7 +234,7 @@ def _queue(
         lane.work / SECOND,
         lane.wait / SECOND,
         None if lane.bucket is None else lane.bucket.level(now),
-        bool(lane.blocks),
+        bool(lane.blocks) or lane.permitless,
         link is not None,
         {str(kind): count for kind, count in lane.shedder.done.items()},
         dict(engine.counts[lane.name]),

@@ -12,6 +12,7 @@ from leash.consumer.engine import NAP, Finished
 from leash.consumer.limbo import Limbo
 from leash.consumer.message import Message
 from leash.consumer.raw import ARRIVED
+from leash.consumer.recall import put_back
 from leash.consumer.workers import (
     Pool,
     Worker,
@@ -131,10 +132,13 @@ class TaskPool(Pool):
         handler: Callable[[Message], Awaitable[object]] = self.handler
         services = []
         worker.take(work)
-        for todo, (lane, _, _) in zip(worker.todo, work, strict=True):
+        for index, (todo, (lane, _, _, until)) in enumerate(zip(worker.todo, work, strict=True)):
             begin = end = worker.at(lane)
             spans: list[tuple[int, int]] = []
             for raw in each(todo):
+                if until is not None and self.engine.clock.now() >= until:
+                    put_back(self.engine, worker, index, raw)
+                    break
                 if not self.startable(raw):
                     continue
                 message = Message(raw, self.engine.settler.settle)

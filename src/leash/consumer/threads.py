@@ -11,6 +11,7 @@ from typing import Any
 from leash.consumer.engine import Finished
 from leash.consumer.message import Message
 from leash.consumer.raw import ARRIVED, LINK
+from leash.consumer.recall import put_back
 from leash.consumer.workers import (
     Pool,
     Worker,
@@ -76,11 +77,14 @@ class ThreadPool(Pool):
             worker.take(work)
             done = worker.done.append
             now = engine.clock.now
-            for todo, (lane, _, _) in zip(worker.todo, work, strict=True):
+            for index, (todo, (lane, _, _, until)) in enumerate(zip(worker.todo, work, strict=True)):
                 begin = end = worker.at(lane)
                 spans: list[tuple[int, int]] = []
                 ended = spans.append
                 for raw in each(todo):
+                    if until is not None and now() >= until:
+                        put_back(engine, worker, index, raw)
+                        break
                     if (engine.stopping or not raw[LINK].alive) and not self.startable(raw):
                         continue
                     message = Message(raw, settle)

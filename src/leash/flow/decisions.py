@@ -12,6 +12,8 @@ class Dispatch(NamedTuple):
     messages: list[Any]
     estimate: int
     """What the lane was charged for them."""
+    until: int | None = None
+    """When the permits of its budget expire: it must begin before. None: never."""
 
 
 class Shed(NamedTuple):
@@ -44,4 +46,11 @@ class Probe(NamedTuple):
     reason: str
 
 
-Decision = Shed | SetWindow | Probe
+class Ask(NamedTuple):
+    """Fetch `short` permits of a budget, if possible, or return those that are no longer needed."""
+
+    budget: str
+    short: int
+
+
+Decision = Shed | SetWindow | Probe | Ask

@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any, Literal
 
 from leash.errors import ConfigError
-from leash.flow import hold, probes
+from leash.flow import hold, probes, purses
 from leash.flow.budget import Budget
 from leash.flow.decisions import Decision, Dispatch, Shed
 from leash.flow.fairness import Watch
@@ -20,7 +20,8 @@ from leash.flow.gaps import Gap
 from leash.flow.lane import PARKING, PAUSED, WAITING, Lane, LaneState, at_once, changed
 from leash.flow.leaving import come_back, leave_in_turn
 from leash.flow.picking import grants
-from leash.flow.service_times import BATCH_TIME, batch_of, served
+from leash.flow.purses import Purse
+from leash.flow.service_times import BATCH_TIME, batch_of, served_all
 from leash.flow.sidelines import Sidelines
 from leash.flow.windows import NO_TIER, share_credit
 from leash.policies.exact import Number, whole
@@ -53,6 +54,7 @@ class Flow:
         buffer_messages: int | None = None,
         buffer_bytes: int | None = None,
         batch: int = 1,
+        shared: Iterable[Purse] = (),
     ) -> None:
         if cost not in ("count", "given", "time"):
             raise ConfigError("cost", cost, "one of count, given, time")
@@ -71,6 +73,10 @@ class Flow:
         self.guaranteed = dict(guaranteed or {})
         self.budget = Budget(specs, self.workers, buffer_messages, buffer_bytes, batch)
         self.lanes = {spec.name: LaneState(spec, self.workers, self.budget) for spec in specs}
+        self.purses = list(shared)
+        purses.share(self.purses, self.lanes.values())
+        self.in_work = 0
+        """Messages in the hands of workers."""
         self.top = NO_TIER
         """The highest tier with work."""
         self.active = 0
@@ -138,21 +144,7 @@ class Flow:
     def done(self, now: int, dispatches: list[Dispatch], services: list[int]) -> None:
         """Dispatches are finished, whatever the outcome, after `services` ns each."""
         self._told(now)
-        if len(dispatches) == 1:
-            name, messages, estimate = dispatches[0]
-            served(self, name, len(messages), estimate, services[0])
-            return
-        sums: dict[str, list[int]] = {}
-        for (name, messages, estimate), service in zip(dispatches, services, strict=True):
-            lane = sums.get(name)
-            if lane is None:
-                sums[name] = [len(messages), estimate, service]
-            else:
-                lane[0] += len(messages)
-                lane[1] += estimate
-                lane[2] += service
-        for name, (count, estimate, service) in sums.items():
-            served(self, name, count, estimate, service)
+        served_all(self, dispatches, services)
 
     def probed(
         self,
@@ -195,6 +187,10 @@ class Flow:
         """The last `messages` of a dispatch were not begun and go back in front; returns the rest of it."""
         return come_back(self, self._told(now), dispatch, messages, arrived)
 
+    def granted(self, now: int) -> None:
+        """Permits of a budget came."""
+        self._told(now)
+
     # --- what to do ---
 
     def take(self, now: int, most: int | None = None, since: int | None = None) -> list[Dispatch]:
@@ -209,7 +205,15 @@ class Flow:
             return []
         if not self.buffered:
             self.sidelines.hold(now)
+            if self.purses:
+                purses.ask(self, now, served=False)
             return []
+        work = self._serve(now, limit, most, since)
+        if self.purses:
+            purses.ask(self, now, bool(work))
+        return work
+
+    def _serve(self, now: int, limit: int, most: int | None, since: int | None) -> list[Dispatch]:
         waits = self._gap.waits(now)
         granted = grants(self, now, limit, BATCH_TIME if most is None else None, waits)
         if not granted:
@@ -246,10 +250,9 @@ class Flow:
         """Ns until a waiting worker can go on without an arrival; None: never."""
         now = self._at(now)
         due = None if self.sidelines.next is None else self.sidelines.next - now
-        if self.total is not None and self.buffered:
-            total = self.total.wait(now)
-            if total:
-                due = total if due is None else min(due, total)
+        total = self.total.wait(now) if self.total is not None and self.buffered else 0
+        if total:
+            due = total if due is None else min(due, total)
         return None if due is None else max(0, due)
 
     def tick(self, now: int) -> None:

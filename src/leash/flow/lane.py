@@ -17,6 +17,7 @@ from leash.units import MS
 
 if TYPE_CHECKING:
     from leash.flow.budget import Budget
+    from leash.flow.purses import Purse
 
 
 PAUSED, THROTTLED, BUSY, WAITING, PARKING = 1, 2, 4, 8, 16
@@ -49,6 +50,8 @@ class Lane:
     """One message at a time, in the order of the queue; its window is fixed."""
     sole: bool = False
     """Single active or exclusive: a returned message comes back to us, and the window is fixed."""
+    budgets: tuple[str, ...] = ()
+    """The names of the budgets from which its messages need permits."""
 
 
 class LaneState:
@@ -79,9 +82,12 @@ class LaneState:
         "most",
         "name",
         "ordered",
+        "permitless",
         "probe_after",
         "probe_gap",
         "probing",
+        "promised",
+        "purses",
         "quantum",
         "reason",
         "renewing",
@@ -93,6 +99,7 @@ class LaneState:
         "sole",
         "spec",
         "tier",
+        "until",
         "wait",
         "wakes",
         "window",
@@ -109,6 +116,10 @@ class LaneState:
         self.sole = sole = spec.sole or spec.ordered
         self.buffer: deque[Entry] = deque()
         self.allowed: int | None = None  # messages left within one `Flow.take`
+        self.promised = 0  # messages of one `Flow.take` for which permits were used
+        self.until: int | None = None  # when these permits expire
+        self.purses: tuple[Purse, ...] = ()
+        self.permitless = False  # it has work, and no permit is in hand
         self.limit(None if spec.rate is None else TokenBucket(spec.rate, spec.burst))
         self.codel = CoDel(spec.target, spec.interval)
         self.shedder = Shedder(
@@ -155,10 +166,15 @@ class LaneState:
         self.charged = self.served = self.work = self.wait = 0
         self.dries = self.expired = 0
 
+    def share(self, purses: tuple[Purse, ...]) -> None:
+        """Make its messages need permits of these."""
+        self.purses = purses
+        self.limit(self.bucket)
+
     def limit(self, bucket: TokenBucket | None) -> None:
         self.bucket = bucket
         self.at_once = at_once(bucket)
-        self.limited = bucket is not None or self.ordered
+        self.limited = bucket is not None or self.ordered or bool(self.purses)
 
     @property
     def coming(self) -> bool:
@@ -168,7 +184,7 @@ class LaneState:
     @property
     def waiting(self) -> bool:
         """True if it competes for workers: it has messages, or is known to get some."""
-        return not self.blocks and bool(self.buffer or self.evidence)
+        return not self.blocks and not self.permitless and bool(self.buffer or self.evidence)
 
 
 def at_once(bucket: TokenBucket | None) -> int:

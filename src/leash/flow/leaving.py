@@ -50,7 +50,7 @@ def _dispatch(lane: LaneState, messages: list[Any], count: int, estimate: int) -
         return []
     if len(messages) < count:  # the rest was dropped, without cost
         estimate = estimate * len(messages) // count
-    return [Dispatch(lane.name, messages, estimate)]
+    return [Dispatch(lane.name, messages, estimate, lane.until)]
 
 
 def _leave(flow: Flow, now: int, lane: LaneState, count: int, estimate: int, since: int | None) -> list[Any]:
@@ -60,6 +60,7 @@ def _leave(flow: Flow, now: int, lane: LaneState, count: int, estimate: int, sin
     entries = [pop() for _ in range(count)]
     flow.buffered -= count
     left = len(buffer)
+    lane.promised = 0
     if lane.bucket is not None:
         lane.allowed = None
         lane.bucket.take(now, count)
@@ -79,6 +80,7 @@ def _leave(flow: Flow, now: int, lane: LaneState, count: int, estimate: int, sin
         return entries
     observe(flow, now, lane, entries, since)
     lane.in_work += len(entries)
+    flow.in_work += len(entries)
     lane.charged += estimate
     lane.wait += (now - entries[0][1]) * len(entries)
     return [entry[0] for entry in entries]
@@ -94,6 +96,8 @@ def _refund(flow: Flow, now: int, lane: LaneState, dropped: int, estimate: int, 
     if lane.bucket is not None:
         lane.bucket.refund(now, dropped)
         flow.sidelines.throttle(now, lane)
+    for purse in lane.purses:  # those of a rate are lost
+        purse.permits.release(dropped)
     if lane.ordered and not kept:
         flow.sidelines.unblock(lane, BUSY)
     return cost
@@ -101,7 +105,7 @@ def _refund(flow: Flow, now: int, lane: LaneState, dropped: int, estimate: int, 
 
 def come_back(flow: Flow, now: int, dispatch: Dispatch, messages: list[Any], arrived: list[int]) -> Dispatch:
     """Put the last `messages` of a dispatch, which were not begun, back in front; returns the rest of it."""
-    name, given, estimate = dispatch
+    name, given, estimate, until = dispatch
     lane = flow.lanes[name]
     count = len(messages)
     cost = estimate * count // len(given)
@@ -111,11 +115,14 @@ def come_back(flow: Flow, now: int, dispatch: Dispatch, messages: list[Any], arr
     )
     flow.buffered += count
     lane.in_work -= count
+    flow.in_work -= count
     lane.charged -= cost
+    for purse in lane.purses:
+        purse.back(now, messages, until)
     give_back(flow, lane, Ticket(name, cost), 0, count)
     if lane.bucket is not None:
         lane.bucket.refund(now, count)
         flow.sidelines.throttle(now, lane)
     if flow.total is not None:
         flow.total.refund(now, count)
-    return Dispatch(name, given[: len(given) - count], estimate - cost)
+    return Dispatch(name, given[: len(given) - count], estimate - cost, until)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from leash.flow.lane import BUSY, THROTTLED, LaneState
+from leash.flow.purses import admit, permitted
 from leash.policies.fair.rounds import Ticket
 
 if TYPE_CHECKING:
@@ -33,8 +35,9 @@ def grants(flow: Flow, now: int, limit: int, time: int | None, patient: bool = T
         return _by_cost(flow, now, limit, time, patient)
     chosen: list[Grant] = []
     rounds, lanes = flow.rounds, flow.lanes
+    eligible = partial(permitted, flow) if flow.purses else None
     while limit > 0:
-        ticket = rounds.take(limit, None, patient)
+        ticket = rounds.take(limit, eligible, patient)
         if ticket is None:
             flow.sidelines.hold(now)
             break
@@ -68,8 +71,9 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) 
             return lane.buffer[ahead.get(name, 0)][3]
         return max(1, lane.service // 1000)
 
+    eligible = partial(permitted, flow) if flow.purses else None
     while limit > 0 and (time is None or time > 0):
-        ticket = flow.rounds.pick(None, estimate, patient)
+        ticket = flow.rounds.pick(eligible, estimate, patient)
         if ticket is None:
             flow.sidelines.hold(now)
             break
@@ -93,6 +97,8 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) 
 def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> int:
     """How many of `count` may go with this batch; 0: wait for the next one."""
     bucket = lane.bucket
+    if lane.ordered:
+        count = 1
     if bucket is not None:
         if lane.allowed is None:
             if lane.at_once == 1 and not first:
@@ -102,9 +108,11 @@ def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> in
             count = lane.allowed
             if bucket.available(now) <= lane.at_once:
                 flow.sidelines.block(lane, THROTTLED)  # `Flow.take` sets the timer
+    if lane.purses:
+        count = admit(now, lane, count)  # at least 1, or the lane would not have been picked
+    if lane.allowed is not None:
         lane.allowed -= count
     if lane.ordered:
-        count = 1
         flow.sidelines.block(lane, BUSY)
     return count
 

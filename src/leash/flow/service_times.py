@@ -8,6 +8,7 @@ from leash.flow.lane import BUSY
 from leash.policies.fair import Ticket
 
 if TYPE_CHECKING:
+    from leash.flow.decisions import Dispatch
     from leash.flow.flow import Flow
 
 BATCH_TIME = 500_000
@@ -22,6 +23,25 @@ def batch_of(mean: int) -> int:
     return 1 if mean >= BATCH_TIME else min(BATCH_MOST, BATCH_TIME // (mean or 1))
 
 
+def served_all(flow: Flow, dispatches: list[Dispatch], services: list[int]) -> None:
+    """Account for finished dispatches, which took `services` ns each: once for each lane."""
+    if len(dispatches) == 1:
+        name, messages, estimate, _ = dispatches[0]
+        served(flow, name, len(messages), estimate, services[0])
+        return
+    sums: dict[str, list[int]] = {}
+    for (name, messages, estimate, _), service in zip(dispatches, services, strict=True):
+        lane = sums.get(name)
+        if lane is None:
+            sums[name] = [len(messages), estimate, service]
+        else:
+            lane[0] += len(messages)
+            lane[1] += estimate
+            lane[2] += service
+    for name, (count, estimate, service) in sums.items():
+        served(flow, name, count, estimate, service)
+
+
 def served(flow: Flow, name: str, count: int, estimate: int, service: int) -> None:
     """Messages of a lane took `service` ns in all; the lane was charged `estimate` for them."""
     if not count:  # all of it was recalled
@@ -29,6 +49,9 @@ def served(flow: Flow, name: str, count: int, estimate: int, service: int) -> No
     lane = flow.lanes[name]
     each = service // count
     lane.in_work -= count
+    flow.in_work -= count
+    for purse in lane.purses:
+        purse.permits.release(count)
     lane.work += service
     lane.service += (each - lane.service) // 4 if lane.served else each
     flow.service += (each - flow.service) // 8

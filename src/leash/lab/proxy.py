@@ -7,13 +7,14 @@ at most that many bytes per second pass in each direction of a connection, and t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from leash.amqp.uri import parse
@@ -22,14 +23,24 @@ _LINE = 4  # reads in flight at a time, with a rate
 
 
 class Proxy:
-    """A proxy in front of `host:port`, as a context manager."""
+    """A proxy in front of `host:port`, as a context manager. With `more` hosts, connections go to each in
+    turn, as behind a load balancer.
+    """
 
-    def __init__(self, host: str, port: int, delay: float = 0.0, rate: float | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        delay: float = 0.0,
+        rate: float | None = None,
+        *,
+        more: Iterable[tuple[str, int]] = (),
+    ) -> None:
         self.delay = delay
         self.rate = rate
         self.refuse = False
         """True if new connections are refused."""
-        self._target = (host, port)
+        self._targets = itertools.cycle([(host, port), *more])
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -60,7 +71,7 @@ class Proxy:
             try:
                 if self.refuse:
                     raise ConnectionRefusedError
-                server = socket.create_connection(self._target)
+                server = socket.create_connection(next(self._targets))
             except OSError:
                 client.close()
                 continue

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from leash.flow import Dispatch, Flow, Probe, SetWindow, Shed
+from leash.flow import Ask, Dispatch, Flow, Probe, SetWindow, Shed
 from leash.flow.flow import TICK
 from leash.lab.clock import AT_BROKER, AT_CLIENT, DONE, WAKE, Clock, Wire
 from leash.lab.queues import Consumer, Queue
@@ -145,7 +145,7 @@ class Pool:
     def _start(self, work: list[Dispatch]) -> None:
         now, log, service = self.clock.now, self.log, self.service
         services = []
-        for lane, messages, _ in work:
+        for lane, messages, *_ in work:
             count = len(messages)
             log.served[lane] += count
             if isinstance(service, int):
@@ -163,7 +163,7 @@ class Pool:
     def _done(self, work: list[Dispatch], services: list[int]) -> None:
         now = self.clock.now
         self.flow.done(now, work, services)
-        for lane, messages, _ in work:
+        for lane, messages, *_ in work:
             link = self.links[lane]
             self.clock.messages += len(messages)
             link.unsettled -= len(messages)
@@ -212,6 +212,8 @@ class Pool:
         decisions = self.state.decisions[:]
         self.state.decisions.clear()
         for decision in decisions:
+            if isinstance(decision, Ask):
+                continue  # lanes of the simulator have no budgets
             link = self.links[decision.lane]
             if isinstance(decision, SetWindow):
                 self._resize(link, decision)

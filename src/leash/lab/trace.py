@@ -157,7 +157,7 @@ def _call(line: list[Any]) -> Call:
 
 
 def _dispatch(fields: list[Any]) -> Dispatch:
-    return Dispatch(fields[0], [_messages(message) for message in fields[1]], fields[2])
+    return Dispatch(fields[0], [_messages(message) for message in fields[1]], *fields[2:])
 
 
 def _messages(message: Any) -> Any:

@@ -24,13 +24,13 @@ from leash.amqp import (
     decode_properties,
     topology,
 )
+from leash.amqp.locks import exclusively
 from leash.errors import (
     AccessRefused,
     ChannelError,
     ConnectionLost,
     NotFound,
     PreconditionFailed,
-    ResourceLocked,
     TopologyError,
 )
 from leash.partitions.layout import Layout
@@ -129,29 +129,12 @@ def read_pass(body: bytes) -> tuple[Pass, Batch | None] | None:
 @contextmanager
 def alone(connection: Connection, name: str, patience: float | None = None) -> Iterator[None]:
     """Hold the lock for changes to these partitions; it ends with the connection, whatever happens."""
-    lock = f"{name}.lock"
-    deadline = time.monotonic() + (PATIENCE if patience is None else patience)
-    while not _locked(connection, lock):
-        if time.monotonic() >= deadline:
+    with exclusively(connection, f"{name}.lock", PATIENCE if patience is None else patience) as got:
+        if not got:
             raise TopologyError(
                 f"partitions {name!r} are being changed by another process: try again when that is done"
             )
-        time.sleep(0.1)
-    try:
         yield
-    finally:
-        if not connection.closed:
-            with connection.channel() as channel:
-                topology.delete_queue(channel, lock)
-
-
-def _locked(connection: Connection, lock: str) -> bool:
-    try:
-        with connection.channel() as channel:
-            topology.declare_queue(channel, lock, durable=False, exclusive=True)
-    except (ResourceLocked, NotFound):  # not found: its node is gone, and the other nodes clean up
-        return False
-    return True
 
 
 def tail(channel: Channel, name: str, deliver: Callable[[Deliveries], None] | None, start: object) -> str:

@@ -1,4 +1,4 @@
-"""A streaming query's Prometheus metrics: what the source reports about each batch, per queue."""
+"""A streaming query's Prometheus metrics: what the source reports about each batch, per queue or stream."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ class PrometheusListener(StreamingQueryListener):
         self._ready = Gauge(
             "leash_spark_ready", "Messages waiting before the last plan", _LABELS, registry=registry
         )
+        self._lag = Gauge(
+            "leash_spark_lag", "Messages of a stream that the last plan left", _LABELS, registry=registry
+        )
         self._tokens = Gauge(
             "leash_spark_tokens",
             "Tokens left; the queue label is empty for the total",
@@ -71,6 +74,8 @@ class PrometheusListener(StreamingQueryListener):
         self._throttled.labels(query).set(told.get("throttled", False))
         for queue, depth in told.get("ready", {}).items():
             self._ready.labels(query, queue).set(depth)
+        for stream, left in told.get("lag", {}).items():
+            self._lag.labels(query, stream).set(left)
         for queue, level in told.get("tokens", {}).items():
             self._tokens.labels(query, queue).set(level)
         # While idle, Spark reports the last batch repeatedly.
@@ -80,13 +85,18 @@ class PrometheusListener(StreamingQueryListener):
         for queue, entry in told["queues"].items():
             self._share.labels(query, queue).set(entry["share"])
             for name, counter in self._counters.items():
-                counter.labels(query, queue).inc(entry[name])
+                if name in entry:
+                    counter.labels(query, queue).inc(entry[name])
 
 
 def report_of(text: str | None) -> dict[str, Any] | None:
-    """Our source's report; None for any other source."""
+    """What our source reports, streams as queues; None for any other source."""
     try:
         told = json.loads(text or "")
     except ValueError:
         return None
-    return told if isinstance(told, dict) and "queues" in told and "batch" in told else None
+    if not isinstance(told, dict) or "batch" not in told:
+        return None
+    if "streams" in told:
+        told["queues"] = told["streams"]
+    return told if "queues" in told else None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from leash.spark import option_values
+from leash.spark import budgets, option_values
 from leash.units import SECOND
 
 SOURCE, SINK, BROWSE = "source", "sink", "browse"
@@ -80,7 +80,7 @@ TABLE: tuple[Option, ...] = (
     Option("queue", _TAKE, _text, None, "the name of a queue", "Read this one queue."),
     Option("queues", (SOURCE,), _text, None, "names with quanta, or JSON",
            'Read several queues, each in proportion to its quantum: `gold:10,free:1`, or JSON with '
-           '`quantum`, `rate`, `burst` and `tier` per queue: '
+           '`quantum`, `rate`, `burst` (of this query), `budget` and `tier` per queue: '
            '`{"gold": {"quantum": 10, "tier": 0}, "free": {"rate": 50}}`. Tier 0 goes '
            'first.'),
     Option("partitions", (SOURCE, SINK), _text, None, "the name of partitions that `leash ring` made",
@@ -99,9 +99,13 @@ TABLE: tuple[Option, ...] = (
     Option("minPartitions", (SOURCE,), option_values.count, None, _COUNT,
            "Cut finer if a batch would have fewer tasks. `ordered` ignores it."),
     Option("maxRatePerSecond", _PLANNED, option_values.rate, None, _RATE,
-           "The rate of this query, over all its queues or streams, batches and restarts."),
+           "The rate of this query, over all its queues or streams, batches and restarts. For one limit over "
+           "queries and workers use `budget` (queues only)."),
     Option("burst", _PLANNED, option_values.count, None, _COUNT,
            "How many messages `maxRatePerSecond` may let through at once. Default: one second's worth."),
+    Option("budget", (SOURCE,), budgets.parse_budget, None, budgets.FORMS,
+           "A limit shared with every process and query that names it (see budgets.md): a batch has at most "
+           "as many messages as there were permits when it was planned."),
     Option("targetDelay", _PLANNED, option_values.duration, None, _DURATION,
            "Size batches so that each takes about this long, judging by the last ones."),
     Option("stagingLocation", (SOURCE,), _text, None, "a folder that driver and executors share",

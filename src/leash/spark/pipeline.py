@@ -1,4 +1,4 @@
-"""`leash run pipeline.toml`: queues to a sink, described in a file.
+"""`leash run pipeline.toml`: queues or streams to a sink, described in a file.
 
 [source]                        # options of the source, see docs/spark.md
 url = "amqp://..."
@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from leash.errors import ConfigError
 from leash.spark.settings import sink_settings, source_settings
+from leash.spark.streams.settings import are_for_streams, stream_settings, stream_sink_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,12 +82,20 @@ def load(path: Path) -> Pipeline:
         checked.refuse("sink", "path", f"is needed for {kind}")
     if kind != "console" and "checkpointLocation" not in sink:
         checked.refuse("sink", "checkpointLocation", "is needed: without it a restart starts over")
-    checked.options("source", lambda: source_settings(source))
+    checked.options("source", lambda: _check_source(source))
     if kind == "rabbitmq":
-        checked.options("sink", lambda: sink_settings(sink))
+        checked.options("sink", lambda: _check_sink(sink))
     return Pipeline(
         source, transform.get("sql"), str(kind), folder, trigger, sink, spark.pop("master", _MASTER), spark
     )
+
+
+def _check_source(given: dict[str, str]) -> object:
+    return stream_settings(given) if are_for_streams(given) else source_settings(given)
+
+
+def _check_sink(given: dict[str, str]) -> object:
+    return stream_sink_settings(given) if are_for_streams(given) else sink_settings(given)
 
 
 class _Checked:
@@ -183,7 +192,7 @@ def run(path: Path, every: float = 0.5) -> None:
 
 
 def progress_table(progress: Any) -> Table:
-    """One line per queue."""
+    """One line per queue or stream."""
     from rich.table import Table
 
     from leash.spark.metrics import report_of
@@ -197,6 +206,11 @@ def progress_table(progress: Any) -> Table:
     rate = progress["processedRowsPerSecond"]
     table.title = f"batch {told['batch']}, {progress['numInputRows']} rows, {rate:.0f} per second"
     for queue, entry in told["queues"].items():
-        numbers = [told["ready"].get(queue, 0), entry["granted"], entry["rows"], f"{entry['share']:.1%}"]
-        table.add_row(queue, *map(str, [*numbers, entry["redelivered"], entry["dropped"]]))
+        numbers = [
+            told["ready"].get(queue, 0),
+            entry["granted"],
+            entry.get("rows", ""),
+            f"{entry['share']:.1%}",
+        ]
+        table.add_row(queue, *map(str, [*numbers, entry.get("redelivered", ""), entry.get("dropped", "")]))
     return table

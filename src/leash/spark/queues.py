@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from leash.errors import ConfigError
+from leash.fleet.terms import Terms
 from leash.spark import option_values
+from leash.spark.budgets import FORMS, parse_budget
 
-_KEYS = ("quantum", "rate", "burst", "tier")
+_KEYS = ("quantum", "rate", "burst", "tier", "budget")
 _FORMS = 'names with quanta like "gold:10,free:1", or JSON like {"gold": {"quantum": 10, "rate": 50}}'
 
 
@@ -22,6 +24,7 @@ class QueueSpec:
     tier: int = 0
     rate: Fraction | None = None
     burst: int | None = None
+    budget: Terms | None = None
 
 
 def parse_queues(one: str | None, several: str | None, noun: str = "queue") -> tuple[QueueSpec, ...]:
@@ -38,6 +41,11 @@ def parse_queues(one: str | None, several: str | None, noun: str = "queue") -> t
     names = [spec.name for spec in specs]
     if not names or len(set(names)) != len(names) or not all(names):
         raise ConfigError(f"{noun}s", several, f"each {noun} named once: " + _FORMS)
+    for spec in specs:
+        if noun == "stream" and spec.budget is not None:
+            raise ConfigError(
+                f"streams[{spec.name}].budget", spec.budget.name, "budgets are for queues; set a rate instead"
+            )
     return specs
 
 
@@ -89,7 +97,10 @@ def _spec(name: str, settings: object, where: str) -> QueueSpec:
         raise ConfigError(f"{where}.rate", rate, "messages per second, above 0") from None
     if burst is not None and (not _whole(burst, 1) or exact is None):
         raise ConfigError(f"{where}.burst", burst, "a whole number of at least 1, together with a rate")
-    return QueueSpec(name, quantum, tier, exact, burst)
+    budget = settings.get("budget")
+    if budget is not None and not isinstance(budget, str | dict):
+        raise ConfigError(f"{where}.budget", budget, FORMS)
+    return QueueSpec(name, quantum, tier, exact, burst, None if budget is None else parse_budget(budget))
 
 
 def _whole(value: object, least: int) -> bool:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from leash.errors import ConfigError
+from leash.fleet.terms import Terms
 from leash.spark import options
 from leash.spark.queues import QueueSpec, parse_queues
 from leash.spark.staging import files
@@ -49,6 +50,8 @@ class Limits:
     burst: int | None
     target_delay: int | None
     ordered: bool
+    budget: Terms | None = None
+    """None with streams."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,15 @@ class SourceSettings(Limits):
     orphaned_staging: str
     poll_timeout: int
     include_headers: bool
+
+    @property
+    def budgets(self) -> dict[str, Terms]:
+        """All budgets, by name."""
+        known: dict[str, Terms] = {}
+        for budget in (self.budget, *[queue.budget for queue in self.queues]):
+            if budget is not None and known.setdefault(budget.name, budget) != budget:
+                raise ConfigError("budget", budget.name, "the same numbers wherever one query names it")
+        return known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +115,9 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
         )
     values["staging_location"] = files.absolute(values["staging_location"])
     check_limits(values)
-    return SourceSettings(broker=broker_of(values), **values)
+    settings = SourceSettings(broker=broker_of(values), **values)
+    assert settings.budgets is not None  # reports contradictory budgets now
+    return settings
 
 
 def check_limits(values: dict[str, Any]) -> None:

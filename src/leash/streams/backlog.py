@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-import numpy as np
-
 from leash.streams.encoding import Rows
 
 
@@ -19,7 +17,9 @@ class Batch:
 
 
 class Backlog:
-    """Batches in their order. A stream confirms in the order of publishing, so counting is enough."""
+    """Batches in their order. What is confirmed is safe together with all that was published before, so
+    counting is enough.
+    """
 
     def __init__(self) -> None:
         self.unanswered = 0
@@ -50,15 +50,10 @@ class Backlog:
         while self._batches and self._answered >= len(self._batches[0].rows.ids):
             self._answered -= len(self._batches.popleft().rows.ids)
 
-    def resume(self, sequence: int | None) -> None:
-        """On another connection: what has an id up to `sequence` is in the stream, all else is to be written.
-        None if that is not known; then nothing that was written may be unanswered.
-        """
+    def resume(self) -> None:
+        """On another connection: what is not answered is to be written again."""
         self.unanswered = 0
-        if sequence is None:
-            return
         for each in self._batches:
-            each.written = int(np.searchsorted(each.rows.ids, np.uint64(sequence), side="right"))
-        while self._batches and self._batches[0].written == len(self._batches[0].rows.ids):
-            self._batches.popleft()
-        self._answered = self._batches[0].written if self._batches else 0
+            each.written = 0
+        if self._batches:
+            self._batches[0].written = self._answered

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from leash.errors import ChunkError, ConfigError
 from leash.streams import compression
-from leash.streams.arrow import pa, pc
+from leash.streams.arrow import binaries, numbers, pa, pc
 from leash.streams.messages import Cut, bodies, entry_starts
 from leash.streams.wire import Frame
 
@@ -106,9 +106,9 @@ def to_arrow(
     if "message" in columns:
         made["message"] = _binary(buffer, starts, starts + sizes)
     if "offset" in columns:
-        made["offset"] = pa.array(offsets)
+        made["offset"] = numbers(offsets, COLUMNS["offset"])
     if "timestamp" in columns:
-        made["timestamp"] = pa.array(times * 1000, pa.int64()).cast(COLUMNS["timestamp"])
+        made["timestamp"] = numbers(times * 1000, COLUMNS["timestamp"])
     return pa.record_batch([made[name] for name in columns], schema=schema(columns))
 
 
@@ -188,21 +188,20 @@ def _values(
     column = _binary(buffer, begins, ends)
     if not odd:
         return column
-    mask = np.zeros(len(begins), bool)
-    mask[list(odd)] = True
-    return pc.replace_with_mask(
-        column, pa.array(mask), pa.array([odd[row] for row in sorted(odd)], pa.binary())
-    )
+    mask = np.zeros(len(begins), np.uint8)
+    mask[list(odd)] = 1
+    others = binaries([odd[row] for row in sorted(odd)], pa.binary())
+    return pc.replace_with_mask(column, numbers(mask, pa.uint8()).cast(pa.bool_()), others)
 
 
 def _binary(buffer: bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Any:
     """A binary column of pieces of a buffer, in its order."""
     count = len(begins)
     if not count:
-        return pa.array([], pa.binary())
+        return binaries([], pa.binary())
     edges = np.empty(2 * count, np.int32)
     edges[::2], edges[1::2] = begins, ends
     whole = pa.BinaryArray.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(buffer)]
     )
-    return whole.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    return whole.take(numbers(np.arange(0, 2 * count, 2, dtype=np.int32), pa.int32()))

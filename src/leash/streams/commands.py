@@ -71,7 +71,11 @@ def query_offset(connection: Connection, reference: str, stream: str) -> int | N
 
 
 def query_sequence(connection: Connection, reference: str, stream: str) -> int:
-    """The highest publishing id that a stream has from a publisher of this name; 0 if it knows none."""
+    """The highest publishing id that a stream's leader has from a publisher of this name; 0 if it knows none.
+
+    Not all of it may be replicated yet, so what was not confirmed can still be lost with the leader. A
+    message that is sent again is confirmed only when it is safe, and is not written twice.
+    """
     body = wire.reference(reference) + wire.text(stream)
     return connection.ask(Key.QUERY_PUBLISHER_SEQUENCE, body, stream=stream).number(8)
 
@@ -79,7 +83,7 @@ def query_sequence(connection: Connection, reference: str, stream: str) -> int:
 def stream_stats(connection: Connection, stream: str) -> dict[str, int]:
     """`first_chunk_id`, `committed_chunk_id` and, from 4.2 on, `committed_offset`; from 3.11 on.
 
-    These may point at chunks without messages: see `reader.first_and_end` for what can be read.
+    These may point at chunks without messages: see `offsets.first_and_end` for what can be read.
     """
     connection.require(Key.STREAM_STATS, stream, "statistics need RabbitMQ 3.11")
     return wire.read_stats(connection.ask(Key.STREAM_STATS, wire.text(stream), stream=stream))

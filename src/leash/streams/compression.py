@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from leash.errors import ConfigError
 from leash.streams.arrow import pa
+from leash.streams.crc32c import masked_crc32c
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """Each at the place of its number in the protocol."""
@@ -68,7 +69,7 @@ def _snappy(data: bytes | memoryview) -> bytes:
     for at in range(0, len(view), _SNAPPY_BLOCK):
         block = view[at : at + _SNAPPY_BLOCK]
         packed = codec.compress(block, asbytes=True)
-        check = _masked_crc32c(block).to_bytes(4, "little")
+        check = masked_crc32c(block).to_bytes(4, "little")
         parts += [b"\0", (len(packed) + 4).to_bytes(3, "little"), check, packed]
     return b"".join(parts)
 
@@ -91,6 +92,8 @@ def _unsnappy(data: memoryview, size: int) -> bytes:
                 if unpacked > min(left, _SNAPPY_BLOCK):
                     raise ValueError("a block is too large")
                 block = memoryview(codec.decompress(block, decompressed_size=unpacked, asbytes=True))
+            if masked_crc32c(block) != int.from_bytes(body[:4], "little"):
+                raise ValueError("a block does not fit its CRC")
             parts.append(block)
             left -= len(block)
         elif kind < 0x80:
@@ -105,27 +108,6 @@ def _varint(block: memoryview) -> int:
         if byte < 0x80:
             return value
     raise ValueError("a block without a size")
-
-
-def _crc32c_table() -> list[int]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-_CRC32C = _crc32c_table()
-
-
-def _masked_crc32c(data: memoryview) -> int:
-    """Snappy's framing wants it, and readers check it. The chunk's own CRC is what we check."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _arrow_pack(name: str) -> Callable[[bytes | memoryview], bytes]:

@@ -12,13 +12,30 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from leash.amqp import uri as amqp
 from leash.amqp.transport import open_transport, tls_context
 from leash.amqp.uri import Scheme, Uri
 from leash.backoff import Backoff
-from leash.errors import AuthenticationError, ConfigError, ConnectError, StreamUnavailable, VirtualHostError
+from leash.errors import (
+    AmqpError,
+    AuthenticationError,
+    ChunkError,
+    ConfigError,
+    ConnectError,
+    DataLost,
+    PublishError,
+    StreamMissing,
+    StreamRefused,
+    StreamUnavailable,
+    StreamUnsupported,
+    TlsError,
+    VirtualHostError,
+)
+from leash.logfmt import logger
 from leash.streams import wire
 from leash.streams.commands import metadata
 from leash.streams.connection import Connection
@@ -26,6 +43,16 @@ from leash.streams.wire import Member, Placement
 
 STREAM = (Scheme("rabbitmq-stream", 5552, False), Scheme("rabbitmq-stream+tls", 5551, True))
 _SEARCH_SECONDS = 30.0
+
+FATAL = (
+    *(ConfigError, PublishError, AuthenticationError, VirtualHostError, TlsError),
+    *(StreamMissing, StreamRefused, StreamUnsupported, DataLost, ChunkError),
+)
+"""What trying again does not mend."""
+
+log = logger("leash.streams")
+
+T = TypeVar("T")
 
 
 def parse(uri: str | Uri, port: int | None = None) -> Uri:
@@ -129,7 +156,7 @@ def _open(
         seed.close()
         raise
     seed.close()
-    return _behind(place, wanted, stream, name, seed.where)
+    return _behind(place, wanted, stream, name)
 
 
 def _wanted(found: Placement, leader: bool, stream: str) -> list[Member]:
@@ -164,17 +191,17 @@ def _at_one_of(seed: Connection, place: Uri, wanted: list[Member], name: str) ->
     )
 
 
-def _behind(place: Uri, wanted: list[Member], stream: str, name: str, last: str) -> Connection:
+def _behind(place: Uri, wanted: list[Member], stream: str, name: str) -> Connection:
     """Connect again and again until the node behind the given hosts is one that will do."""
     deadline = time.monotonic() + _SEARCH_SECONDS
     backoff = Backoff(0.01, 1.0)
     seen = set()
     while time.monotonic() < deadline:
-        opened = connect(place, name=name, avoid=last)
+        hosts = tuple(random.sample(place.hosts, len(place.hosts)))  # each may have other nodes behind it
+        opened = connect(replace(place, hosts=hosts), name=name)
         if _fits(opened, wanted):
             return opened
         seen.add(str(opened.itself))
-        last = opened.where
         opened.close()
         time.sleep(backoff.next())
     raise StreamUnavailable(
@@ -182,3 +209,59 @@ def _behind(place: Uri, wanted: list[Member], stream: str, name: str, last: str)
         f"its nodes are {', '.join(map(str, wanted))}, and behind the load balancer came only "
         f"{', '.join(sorted(seen))} within {_SEARCH_SECONDS:.0f} s",
     )
+
+
+class Link:
+    """A connection to a member of one stream, opened when it is needed, and again when it is lost."""
+
+    def __init__(self, uri: str | Uri, stream: str, load_balancer: bool, name: str, patience: float) -> None:
+        self.connection: Connection | None = None
+        self.where = ""
+        """The host of the last connection."""
+        self._uri = parse(uri)
+        self._stream = stream
+        self._load_balancer = load_balancer
+        self._name = name
+        self._patience = patience
+        self._said = ""
+
+    def use(self, do: Callable[[Connection], T]) -> T:
+        """What `do` returns. It is called again, on another connection, until it succeeds or `patience`
+        seconds are over; then its error is raised.
+        """
+        deadline = time.monotonic() + self._patience
+        backoff = Backoff(0.05, 2.0)
+        while True:
+            try:
+                if self.connection is None or self.connection.closed:
+                    self.connection = self._open()
+                return do(self.connection)
+            except FATAL:
+                raise
+            except AmqpError as error:
+                self.drop(error)
+                wait = backoff.next()
+                if time.monotonic() + wait > deadline:
+                    raise
+                time.sleep(wait)
+
+    def drop(self, error: AmqpError) -> None:
+        """Leave this connection for its error."""
+        if self.connection is not None or str(error) != self._said:  # not for each of many attempts
+            self._said = str(error)
+            log.warning("event=stream_lost stream=%r host=%r reason=%r", self._stream, self.where, self._said)
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.abort()
+
+    def close(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+    def _open(self) -> Connection:
+        opened = open_member(
+            self._uri, self._stream, load_balancer=self._load_balancer, name=self._name, avoid=self.where
+        )
+        self.where = opened.where
+        return opened

@@ -6,6 +6,7 @@ values; the data of the joined column are the frames' bodies, and are cut only w
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -15,13 +16,15 @@ from numpy.typing import NDArray
 
 from leash.errors import ConfigError
 from leash.streams import compression
-from leash.streams.arrow import pa, pc
+from leash.streams.arrow import binaries, numbers, pa, pc
 from leash.streams.wire import Key
 
 _HEAD = struct.Struct(">IHHBI")  # size, key, version, publisher, count
 _MAX_JOINED = 1 << 30
 MAX_SUB_ENTRY = 65535
 """Messages in a sub-entry."""
+
+_NOTHING = binaries([b""], pa.large_binary())[0]  # pa.scalar would import pandas
 
 Ids = NDArray[np.uint64]
 
@@ -132,7 +135,7 @@ def _packed(values: Any, ids: Ids, sections: Any, sub: Sub) -> Rows:
 
 
 def _joined(columns: Any) -> tuple[memoryview, NDArray[np.int64]]:
-    joined = pc.binary_join_element_wise(*columns, pa.scalar(b"", columns[-1].type))
+    joined = pc.binary_join_element_wise(*columns, _NOTHING)
     edges = np.frombuffer(joined.buffers()[1], np.int64, len(joined) + 1, joined.offset * 8)
     data = joined.buffers()[2]
     return memoryview(data if data is not None else b""), edges
@@ -144,7 +147,7 @@ def _column(name: str, values: Any) -> Any:
         values = values.combine_chunks()
     elif not isinstance(values, pa.Array):
         try:
-            values = pa.array(values, pa.large_binary())
+            values = _listed(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
             raise ConfigError(name, type(values).__name__, f"bytes, or a column of them ({error})") from error
     if values.null_count:
@@ -155,11 +158,18 @@ def _column(name: str, values: Any) -> Any:
         raise ConfigError(name, str(values.type), "a column of binary or string") from error
 
 
+def _listed(values: Any) -> Any:
+    if isinstance(values, list | tuple):
+        with contextlib.suppress(TypeError):  # not only bytes
+            return binaries(values, pa.large_binary())
+    return pa.array(values, pa.large_binary())
+
+
 def _section_column(sections: Any, count: int) -> Any:
     if sections is None or (isinstance(sections, bytes) and not sections):
         return None
     if isinstance(sections, bytes):
-        return pa.array([sections], pa.large_binary()).take(pa.array(np.zeros(count, np.int64)))
+        return binaries([sections], pa.large_binary()).take(numbers(np.zeros(count, np.int64), pa.int64()))
     return _column("sections", sections)
 
 
@@ -175,7 +185,8 @@ def _filters(filters: Any, count: int) -> Any:
 
 
 def _nulls(column: Any) -> NDArray[np.bool_]:
-    return np.asarray(column.is_null())
+    marks = column.is_null().cast(pa.uint8())
+    return np.frombuffer(marks.buffers()[1], np.bool_, len(marks), marks.offset)
 
 
 def _lengths(column: Any) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from leash.errors import ConfigError
 from leash.streams import wire
 from leash.streams.chunks import Chunk, read_chunk
+from leash.streams.commands import stream_stats
 from leash.streams.connection import Connection
 from leash.streams.wire import Frame, Key, Offset
 
@@ -70,18 +71,27 @@ def chunk_at(connection: Connection, stream: str, place: Offset | int) -> Chunk 
     return chunk
 
 
+def last_chunk_id(connection: Connection, stream: str) -> int:
+    """The offset at which the last chunk begins, on this node: it changes with everything that is written.
+    -1 for an empty stream.
+
+    From 3.11 on this costs next to nothing, and may be a chunk without messages; before, the last chunk comes
+    as a whole.
+    """
+    if connection.can(Key.STREAM_STATS):
+        return stream_stats(connection, stream).get("committed_chunk_id", -1)
+    chunk = chunk_at(connection, stream, wire.LAST)
+    return -1 if chunk is None else chunk.first
+
+
 def first_kept(connection: Connection, stream: str) -> int:
     """The first offset that retention has left: below it, all is gone. 0 for an empty stream.
 
     From 3.11 on this counts chunks without messages, too; before, the first message.
     """
     if connection.can(Key.STREAM_STATS):
-        body = wire.text(stream)
-        first = wire.read_stats(connection.ask(Key.STREAM_STATS, body, stream=stream)).get(
-            "first_chunk_id", 0
-        )
-        return max(0, first)
-    (chunk,) = _peek(connection, stream, wire.FIRST)
+        return max(0, stream_stats(connection, stream).get("first_chunk_id", 0))
+    chunk = chunk_at(connection, stream, wire.FIRST)
     return 0 if chunk is None else chunk.first
 
 

@@ -1,9 +1,10 @@
 """Publishing to a stream, a column at a time, with confirms.
 
-The rule: when `publish` returns, the stream has every message. A publisher with a `reference` goes on after
-a lost connection, and the stream takes each publishing id of that reference once, in rising order: so every
-message is there once. Without a reference, a lost connection is an error, and what was not confirmed may be
-there or not.
+The rule: when `publish` returns, the stream has every message, on a majority of its nodes. A publisher with a
+`reference` goes on after a lost connection: it sends again all that was not confirmed, and the stream takes
+each publishing id of that reference once, in rising order: so every message is there once. It never goes by
+the last id that the leader knows: that may not be replicated yet, and be lost with the leader. Without a
+reference, a lost connection is an error, and what was not confirmed may be there or not.
 """
 
 from __future__ import annotations
@@ -19,28 +20,18 @@ from leash.amqp.uri import Uri
 from leash.backoff import Backoff
 from leash.errors import (
     AmqpError,
-    AuthenticationError,
     ConfigError,
     PublishError,
-    StreamMissing,
-    StreamRefused,
     StreamUnavailable,
-    TlsError,
-    VirtualHostError,
 )
 from leash.streams import wire
 from leash.streams.backlog import Backlog
 from leash.streams.commands import query_sequence
-from leash.streams.connecting import open_leader, parse
+from leash.streams.connecting import FATAL, open_leader, parse
 from leash.streams.connection import Connection
 from leash.streams.encoding import Ids, Sub, rows
 from leash.streams.wire import Fields, Frame, Key
 
-_FATAL = (
-    *(ConfigError, PublishError, AuthenticationError, VirtualHostError, TlsError),
-    *(StreamMissing, StreamRefused),
-)
-"""What trying again does not mend."""
 _PASSING = (6, 15, 18)  # not available, internal error, no such publisher: the leader moved, or goes down
 _PIECE = 32768  # rows that are encoded in one go
 
@@ -49,9 +40,10 @@ class Publisher:
     """A publisher of one stream.
 
     `reference` (at most 255 bytes) makes the stream remember the highest publishing id, and drop what it has:
-    `last_id` is what it remembers, 0 for nothing, so ids begin at 1. Two publishers of one reference at once
-    take messages from each other. `in_flight` is how many entries may be unconfirmed; `timeout`, how many
-    seconds may pass without a confirm: while the broker is down, elects a leader, or is under an alarm, too.
+    `last_id` is what it remembers, and has for good; 0 for nothing, so ids begin at 1. Two publishers of one
+    reference at once take messages from each other. `in_flight` is how many entries may be unconfirmed;
+    `timeout`, how many seconds may pass without a confirm: while the broker is down, elects a leader, or is
+    under an alarm, too.
     """
 
     def __init__(
@@ -83,8 +75,7 @@ class Publisher:
         self._refused: list[tuple[int, int]] = []
         self._lost: AmqpError | None = None
         self._progress = time.monotonic()
-        self._connection = self._opened()
-        self.last_id = self._sequence
+        self._connection = self._opened(settle=bool(reference))
 
     def __enter__(self) -> Self:
         return self
@@ -172,7 +163,7 @@ class Publisher:
                     self._pump()
                     self._wait_for(0)
                     break
-                except _FATAL:
+                except FATAL:
                     raise
                 except AmqpError as error:
                     self._recover(error)
@@ -203,7 +194,7 @@ class Publisher:
                             self._backlog.write(batch, count)
                         self._write(frame)
                 return
-            except _FATAL:
+            except FATAL:
                 raise
             except AmqpError as error:
                 self._recover(error)
@@ -246,13 +237,16 @@ class Publisher:
 
     # --- connections ---
 
-    def _opened(self) -> Connection:
+    def _opened(self, settle: bool = False) -> Connection:
         deadline = time.monotonic() + self._timeout
         backoff = Backoff(0.05, 2.0)
         while True:
             try:
-                return self._declared()
-            except _FATAL:
+                connection = self._declared()
+                if settle:
+                    self.last_id = self._settled(connection)
+                return connection
+            except FATAL:
                 raise
             except AmqpError:
                 wait = backoff.next()
@@ -270,14 +264,34 @@ class Publisher:
             reference = wire.reference(self.reference) if self.reference else wire.text("")
             body = bytes((self._number,)) + reference + wire.text(self.stream)
             connection.ask(Key.DECLARE_PUBLISHER, body, stream=self.stream)
-            self._sequence = query_sequence(connection, self.reference, self.stream) if self.reference else 0
             return connection
         except BaseException:
             connection.close()
             raise
 
+    def _settled(self, connection: Connection) -> int:
+        """The last id that the stream has, once it has it for good. What its leader knows may not be
+        replicated yet. So that id is sent once more: the leader drops it, whatever its body, and confirms it
+        when all up to it is replicated. If the leader goes down before, all begins anew.
+        """
+        last = query_sequence(connection, self.reference, self.stream)
+        if last:
+            again = rows([b""], np.array([last], np.uint64))
+            try:
+                with connection.changed:
+                    self._backlog.append(again)
+                    self._backlog.write(self._backlog.batches()[0], 1)
+                for frame, _ in again.frames(self._number, connection.frame_max):
+                    self._write(frame)
+                self._wait_for(0)
+            except BaseException:
+                self._backlog = Backlog()
+                connection.close()
+                raise
+        return last
+
     def _recover(self, error: AmqpError) -> None:
-        """Another connection, on which only what the stream does not have is sent."""
+        """Another connection, on which all that was not confirmed is sent again."""
         self._connection.abort()
         if not self.reference and self._backlog.unanswered:
             left = self._backlog.left
@@ -288,7 +302,7 @@ class Publisher:
             ) from error
         try:
             self._opened()
-        except _FATAL:
+        except FATAL:
             raise
         except AmqpError as again:
             raise PublishError(
@@ -297,7 +311,7 @@ class Publisher:
             ) from again
         with self._connection.changed:
             self._progress = time.monotonic()
-            self._backlog.resume(self._sequence if self.reference else None)
+            self._backlog.resume()
 
     # --- the reader's thread ---
 

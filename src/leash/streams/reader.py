@@ -1,50 +1,41 @@
 """Reading a stream from an offset on, to an end or for ever, as Arrow record batches.
 
 The rule: every message once, in order, through lost connections and moved streams; and never a silent gap. If
-what comes next is gone, DataLost says so, or, if that is asked for, a warning in the log.
+what comes next is gone, DataLost says so, or, if that is asked for, a warning in the log. Then reading goes
+on with what there is next; of a stream that was deleted and made again, with its first message.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from leash.amqp.uri import Uri
-from leash.backoff import Backoff
-from leash.errors import (
-    AmqpError,
-    AuthenticationError,
-    ChunkError,
-    ConfigError,
-    DataLost,
-    StreamMissing,
-    StreamRefused,
-    StreamUnsupported,
-    TlsError,
-    VirtualHostError,
-)
+from leash.errors import AmqpError, DataLost
 from leash.logfmt import logger
 from leash.streams import wire
 from leash.streams.chunks import DEFAULT_COLUMNS, Chunk, schema, to_arrow
-from leash.streams.connecting import open_member, parse
+from leash.streams.connecting import FATAL, Link
 from leash.streams.connection import Connection
-from leash.streams.offsets import Bounds, Start, chunk_at, first_and_end, first_kept, offset_of
+from leash.streams.offsets import (
+    Bounds,
+    Start,
+    chunk_at,
+    first_and_end,
+    first_kept,
+    last_chunk_id,
+    offset_of,
+)
 from leash.streams.subscription import WINDOW_BYTES, Subscription, filter_properties
 
 log = logger("leash.streams")
 
-T = TypeVar("T")
-
 _LINGER = 0.02  # seconds that a batch waits for more once it has begun
 _ENOUGH = 1 << 20
 _QUIET = 2.0  # seconds without a chunk after which the broker is asked whether there is none
-_FATAL = (
-    *(ConfigError, AuthenticationError, VirtualHostError, TlsError),
-    *(StreamMissing, StreamRefused, StreamUnsupported, DataLost, ChunkError),
-)
-"""What trying again does not mend."""
+_QUIET_MAX = 30.0  # the same, once it has said so several times
 
 
 class Reader:
@@ -56,7 +47,8 @@ class Reader:
     3.13), whole: filter again. Batches have up to about `batch_bytes`, or one chunk.
 
     After a lost connection it tries for `patience` seconds to go on. `fail_on_data_loss=False` goes on with
-    what there is after truncation, too. `linger` is how long a batch waits for more once it has begun.
+    what there is where messages are gone, or where the stream is another one of that name. `linger` is how
+    long a batch waits for more once it has begun.
     """
 
     def __init__(
@@ -82,29 +74,28 @@ class Reader:
         knows.
         """
         self.schema = schema(columns)
-        self._uri = parse(uri)
+        self._link = Link(uri, stream, load_balancer, name, patience)
         self._end = end
         self._columns = tuple(columns)
         self._properties = filter_properties(filters, unfiltered)
         self._batch_bytes = batch_bytes
         self._linger = linger
-        self._load_balancer = load_balancer
-        self._name = name
         self._patience = patience
         self._strict = fail_on_data_loss
         self._exact = False  # whether `next` must come, and is not only where we look from
-        self._anchor: Chunk | None = None  # the last chunk taken: it must be there again after a reconnect
-        self._resuming = False
-        self._connection: Connection | None = None
+        self._anchor: Chunk | None = None  # the last chunk taken
+        self._proven = True  # that the anchor is still in the stream that we are subscribed to
         self._subscription: Subscription | None = None
-        self._where = ""
-        self._heard = time.monotonic()
+        self._heard = self._look_at = time.monotonic()
+        self._look_after = _QUIET
+        self._idle_at: int | None = None  # the stream's last chunk when there was nothing for us
         self._start = offset_of(start, time.time())
         if self._start.kind == wire.at_offset(0).kind:
             self.next, self._exact = self._start.value, True
         elif self._start == wire.NEXT:
-            self.next = self._with_patience(lambda connection: first_and_end(connection, stream)).end
+            self.next = self._link.use(lambda connection: first_and_end(connection, stream)).end
             self._start = wire.at_offset(self.next)
+            self._exact = self.next > 0
 
     def __enter__(self) -> Self:
         return self
@@ -128,9 +119,7 @@ class Reader:
 
     def close(self) -> None:
         """Leave the broker."""
-        connection, self._connection, self._subscription = self._connection, None, None
-        if connection is not None:
-            connection.close()
+        self._link.close()
 
     def read(self, timeout: float | None = None) -> Any:
         """The next pyarrow.RecordBatch, never empty; None if none came within `timeout` seconds, or at the
@@ -152,18 +141,22 @@ class Reader:
 
     def bounds(self) -> Bounds:
         """What the stream has to read now."""
-        return self._with_patience(lambda connection: first_and_end(connection, self.stream))
+        return self._link.use(lambda connection: first_and_end(connection, self.stream))
 
     def chunk_at(self, offset: int) -> Chunk | None:
         """The chunk at an offset, or the first after it; None if that is still to come."""
-        return self._with_patience(lambda connection: chunk_at(connection, self.stream, offset))
+        return self._link.use(lambda connection: chunk_at(connection, self.stream, offset))
+
+    @property
+    def connection(self) -> Connection | None:
+        """The one that is read from, if there is one for the time being."""
+        return self._link.connection
 
     # --- batches ---
 
     def _batch(self, chunks: list[Chunk]) -> Any:
-        start = self.next or 0
         chunks = self._checked(chunks)
-        end = self._end
+        start, end = self.next or 0, self._end
         batch = to_arrow(chunks, self.stream, start=start, end=end, columns=self._columns)
         if chunks:
             self._anchor = chunks[-1]
@@ -173,9 +166,12 @@ class Reader:
 
     def _checked(self, chunks: list[Chunk]) -> list[Chunk]:
         """Those that are new. DataLost where something is missing between what was and what is."""
-        if self._resuming and chunks:
-            self._resuming = False
-            self._check_anchor(chunks[0])
+        if not self._proven:
+            if self._is_another():
+                return []
+            if not self._proven:
+                self._link.drop(AmqpError("a chunk came, and the one before it is not there"))
+                return []
         expected = self.next
         missing = None
         new = []
@@ -190,18 +186,29 @@ class Reader:
             self._check_gap(missing)
         return new
 
-    def _check_anchor(self, chunk: Chunk) -> None:
+    def _is_another(self) -> bool:
+        """Whether the stream is not the one that was read before the connection was lost: another chunk is in
+        the place of the last one taken.
+        """
         anchor = self._anchor
-        if anchor is None or chunk.first > max(anchor.first, anchor.end - 1):
-            return
-        if (chunk.first, chunk.timestamp, chunk.crc) != (anchor.first, anchor.timestamp, anchor.crc):
-            self._lost(anchor.end, chunk.first, "it was deleted and made again")
+        if anchor is None:
+            return False
+        there = self.chunk_at(anchor.first)
+        if there is None:  # not so far yet, or a replica that is behind
+            first = self._link.use(lambda connection: chunk_at(connection, self.stream, wire.FIRST))
+            another = first is not None and first.timestamp > anchor.timestamp
+        else:
+            self._proven = True
+            another = there.first < anchor.end and _mark(there) != _mark(anchor)
+        if another:
+            self._lost_all("it was deleted and made again")
+        return another
 
     def _check_gap(self, expected: int) -> None:
         """Offsets are left out for what the broker itself keeps. Only below the first that it has kept are
         messages gone.
         """
-        first = self._with_patience(lambda connection: first_kept(connection, self.stream))
+        first = self._link.use(lambda connection: first_kept(connection, self.stream))
         if first > expected:
             self._lost(expected, first, "messages were deleted before they were read")
 
@@ -209,9 +216,18 @@ class Reader:
         error = DataLost(self.stream, expected, first, why)
         if self._strict:
             raise error
-        log.warning("event=data_lost stream=%r expected=%d first=%d", self.stream, expected, first)
-        if first < expected:  # made again: begin at its beginning
-            self.next, self._exact, self._anchor = first, False, None
+        log.warning(
+            "event=data_lost stream=%r expected=%d first=%d reason=%r", self.stream, expected, first, why
+        )
+
+    def _lost_all(self, why: str) -> None:
+        """What is there is not what was read: begin at its beginning."""
+        first = self._link.use(lambda connection: first_kept(connection, self.stream))
+        self._lost(self.next or 0, first, why)
+        subscription, self._subscription = self._current(), None
+        if subscription is not None:
+            subscription.close()
+        self._start, self.next, self._exact, self._anchor = wire.FIRST, None, False, None
 
     # --- chunks ---
 
@@ -219,31 +235,34 @@ class Reader:
         """Chunks, or none by the deadline, or after a while in which the broker was asked whether all is
         well.
         """
+        subscription = self._current() or self._link.use(self._subscribed)
         try:
-            subscription = self._subscription or self._subscribe()
             wait = _QUIET if deadline is None else min(_QUIET, max(0.0, deadline - time.monotonic()))
             enough = min(_ENOUGH, self._batch_bytes)
             chunks = subscription.take(wait, enough=enough, linger=self._linger, most=self._batch_bytes)
-        except _FATAL:
+        except FATAL:
             raise
         except AmqpError as error:
-            self._dropped(error)
+            self._link.drop(error)
             return []
+        now = time.monotonic()
         if chunks:
-            self._heard = time.monotonic()
-        elif time.monotonic() - self._heard > _QUIET / 2:
+            self._heard, self._look_at, self._look_after = now, now + _QUIET, _QUIET
+        elif now >= self._look_at:
             self._on_quiet()
+            if self._end is None:
+                self._look_after = min(_QUIET_MAX, 2 * self._look_after)
+            self._look_at = time.monotonic() + self._look_after
         return chunks
 
-    def _subscribe(self) -> Subscription:
-        return self._with_patience(self._subscribed)
+    def _current(self) -> Subscription | None:
+        """The subscription, if its connection is the one that we have."""
+        there = self._subscription
+        return there if there is not None and there.connection is self._link.connection else None
 
     def _subscribed(self, connection: Connection) -> Subscription:
-        offset = self._start
-        if self._anchor is not None:
-            offset, self._resuming = wire.at_offset(self._anchor.first), True
-        elif self.next is not None:
-            offset = wire.at_offset(self.next)
+        offset = self._start if self.next is None else wire.at_offset(self.next)
+        self._proven = self._anchor is None
         self._subscription = Subscription(
             connection,
             self.stream,
@@ -251,64 +270,44 @@ class Reader:
             properties=self._properties,
             window_bytes=max(WINDOW_BYTES, 2 * self._batch_bytes),
         )
-        self._heard = time.monotonic()
+        self._heard, self._idle_at, self._look_after = time.monotonic(), None, _QUIET
+        self._look_at = self._heard + _QUIET
         return self._subscription
-
-    def _dropped(self, error: AmqpError) -> None:
-        log.warning("event=stream_lost stream=%r host=%r reason=%r", self.stream, self._where, str(error))
-        connection, self._connection, self._subscription = self._connection, None, None
-        if connection is not None:
-            connection.abort()
-
-    def _with_patience(self, use: Callable[[Connection], T]) -> T:
-        """The result of a request, on a connection that may have to be opened first, and again."""
-        deadline = time.monotonic() + self._patience
-        backoff = Backoff(0.05, 2.0)
-        while True:
-            try:
-                if self._connection is None or self._connection.closed:
-                    self._subscription = None
-                    self._connection = self._open()
-                return use(self._connection)
-            except _FATAL:
-                raise
-            except AmqpError as error:
-                self._dropped(error)
-                wait = backoff.next()
-                if time.monotonic() + wait > deadline:
-                    raise
-                time.sleep(wait)
-
-    def _open(self) -> Connection:
-        connection = open_member(
-            self._uri, self.stream, load_balancer=self._load_balancer, name=self._name, avoid=self._where
-        )
-        self._where = connection.where
-        return connection
 
     def _on_quiet(self) -> None:
         """Nothing came for a while: is there nothing, or is something wrong?"""
-        quiet = time.monotonic() - self._heard
-        subscription = self._subscription
-        if subscription is None or self.next is None:
+        subscription = self._current()
+        if subscription is None or (self.next is None and self._start != wire.FIRST):
             return
-        end = self.bounds().end
-        if subscription is not self._subscription or subscription.waiting:
+        last = self._link.use(lambda connection: last_chunk_id(connection, self.stream))
+        seen = self._anchor is not None and self._anchor.first == last
+        if self._proven and (seen or last == self._idle_at):
             return
-        if end > self.next:
-            self._on_held_back(subscription, end)
-        elif (
-            end < self.next and self._exact and quiet > self._patience
-        ):  # a replica may be behind, for a while
-            self._lost(self.next, end, "it ends before what was read already")
+        if not self._proven and self._is_another():
+            return
+        end, position = self.bounds().end, self.next or 0
+        if subscription is not self._current() or subscription.waiting:
+            return
+        if end > position:
+            self._on_held_back(subscription, last, end)
+        elif end == position or not self._exact:
+            self._idle_at = last
+        elif time.monotonic() - self._heard > self._patience:  # a replica may be behind, for a while
+            self._lost_all("it ends before what was read already")
 
-    def _on_held_back(self, subscription: Subscription, end: int) -> None:
+    def _on_held_back(self, subscription: Subscription, last: int, end: int) -> None:
         """The broker has more than came. With filters that is usual, and the proof that there is nothing for
         us is an answer to a request behind our credit, with credit left and nothing come in between.
         """
         if not self._properties:
-            self._dropped(AmqpError(f"{self._where} has messages up to {end} and sends none"))
-        elif self._end is not None and end >= self._end and subscription.granted:
-            self._with_patience(lambda connection: first_kept(connection, self.stream))
-            if subscription is self._subscription and not subscription.waiting and subscription.granted:
+            self._link.drop(AmqpError(f"{self._link.where} has messages up to {end} and sends none"))
+        elif self._end is None:
+            self._idle_at = last
+        elif end >= self._end and subscription.granted:
+            self._link.use(lambda connection: first_kept(connection, self.stream))
+            if subscription is self._current() and not subscription.waiting and subscription.granted:
                 self.next = self._end
+
+
+def _mark(chunk: Chunk) -> tuple[int, int, int]:
+    return chunk.first, chunk.timestamp, chunk.crc

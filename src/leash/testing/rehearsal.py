@@ -18,6 +18,7 @@ from leash.consumer.engine import Engine
 from leash.consumer.session import Parts, Session
 from leash.consumer.settle import Outcome
 from leash.errors import ConfigError, Unfinished
+from leash.fleet.desk import Account
 from leash.flow.lane import PAUSED
 from leash.testing.broker import MemoryBroker, MemoryQueue, Stored
 from leash.testing.loop import VirtualLoop
@@ -25,6 +26,7 @@ from leash.testing.virtual import (
     InstantRepublisher,
     MemoryConnector,
     TaskThread,
+    VirtualDesk,
     VirtualPool,
     VirtualUpkeep,
     wait,
@@ -114,8 +116,16 @@ class Rehearsal:
             made.broker = broker
             return made
 
+        def desk(_: Any, accounts: list[Account], lock: Any, __: Any, changed: Any, ___: str) -> VirtualDesk:
+            return VirtualDesk(loop, accounts, lock, changed)
+
         return Parts(
-            loop.clock, partial(InstantRepublisher, broker), pool, connector, partial(VirtualUpkeep, loop)
+            loop.clock,
+            partial(InstantRepublisher, broker),
+            pool,
+            connector,
+            partial(VirtualUpkeep, loop),
+            desk,
         )
 
     def _acted(self, handler: Callable[..., Any]) -> Callable[[Any], Awaitable[None]]:

@@ -19,6 +19,9 @@ from leash.consumer.message import Message
 from leash.consumer.reconnect import Connector
 from leash.consumer.tasks import TaskPool
 from leash.consumer.upkeep import TICK, Upkeep
+from leash.fleet.desk import Account, Desk
+from leash.fleet.terms import Terms
+from leash.policies.tokens import TokenBucket
 from leash.testing.broker import MemoryBroker
 from leash.testing.connection import MemoryConnection
 from leash.testing.loop import VirtualLoop
@@ -114,6 +117,50 @@ class VirtualUpkeep(Upkeep):
             engine.emit()
             await wait(self._due, TICK)
             self._due.clear()
+
+
+class VirtualDesk(Desk):
+    """Every budget is a token bucket, or a number of permits, that only this consumer uses."""
+
+    def __init__(
+        self, loop: VirtualLoop, accounts: list[Account], lock: Any, changed: Callable[[], object]
+    ) -> None:
+        self._loop = loop
+        self._accounts = list(accounts)
+        self._changed = changed
+        self._lock = lock
+        self._buckets = {
+            each.budget.name: TokenBucket(each.budget.per_second, each.budget.size)
+            for each in accounts
+            if each.budget.per_second is not None
+        }
+        self.nudge = _Bell(loop, self._serve)
+        self.on_numbers: Callable[[Terms], object] = lambda _: None
+
+    def open(self) -> None:
+        for each in self._accounts:
+            self.on_numbers(each.budget)
+
+    def close(self) -> None:
+        """There is no broker to return permits to."""
+
+    abandon = close
+
+    def _serve(self) -> None:
+        now = self._loop.clock.now()
+        with self._lock:
+            for budget, permits in self._accounts:
+                bucket = self._buckets.get(budget.name)
+                permits.spent = 0
+                free = budget.size - permits.at_work - permits.available(now) if bucket is None else 0
+                count = min(permits.short, free if bucket is None else bucket.available(now))
+                if count > 0:
+                    if bucket is not None:
+                        bucket.take(now, count)
+                    permits.grant(now, count)
+                    self._changed()
+                if permits.short > count and bucket is not None:
+                    self._loop.later(max(1, bucket.wait(now)), self._serve)
 
 
 class InstantRepublisher(Republisher):

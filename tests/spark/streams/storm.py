@@ -26,9 +26,8 @@ _PATIENCE = 300.0
 def storm(
     place: str, broker: Broker, folder: Path, count: int, per_trigger: int, victims: list[str], seed: int
 ) -> None:
-    """Kill one victim after the other, each once the output grows again.
-
-    Then each of the `count` rows must be there once, in order per stream.
+    """`count` messages in all; one victim after the other, each once the output grows again. Then every row
+    must be there once, in order per stream.
     """
     chance = random.Random(seed)
     make(place, *SOURCES, "out")

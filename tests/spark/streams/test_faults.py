@@ -185,6 +185,8 @@ def test_filters_on_a_broker_that_has_none(place: str, link: Connection) -> None
         ({"stream": "s", "superStream": "t"}, "superStream='t': set superStream, or stream"),
         ({"streams": "a:x"}, "streams='a:x'"),
         ({"streams": '{"a": {"rat": 1}}'}, r"streams\[a\].rat"),
+        ({"stream": "s", "budget": "sms:rate=5"}, "budget=.*is for queues"),
+        ({"streams": '{"a": {"budget": "sms:rate=5"}}'}, r"streams\[a\].budget='sms': budgets are"),
         ({"stream": "s", "startingOffsets": "first"}, "startingOffsets='first': earliest, latest"),
         ({"stream": "s", "startingOffsets": '{"s": -1}'}, "startingOffsets="),
         ({"stream": "s", "startingOffsets": '{"t": 1}'}, "startingOffsets='t': is not read here"),

@@ -15,6 +15,7 @@ from leash.errors import AmqpError, LeashError, NotFound
 from leash.logfmt import logger
 from leash.spark import connections
 from leash.spark.driver import checkpoint, progress, settling
+from leash.spark.driver.budgets import Budgets
 from leash.spark.driver.checks import Guard
 from leash.spark.driver.clock import forward_clock
 from leash.spark.driver.dedup import adopted, remember, spent
@@ -46,6 +47,7 @@ class Driver:
         self._minted: Plan | None = None
         self._guard = Guard(settings)
         self._lookout = Lookout()
+        self._budgets = Budgets(settings)
         self._following = None if settings.partitions is None else Following(settings.partitions)
         self._known: str | None = None
         self._moved: dict[str, Plan] = {}
@@ -125,6 +127,7 @@ class Driver:
     def stop(self) -> None:
         self._stop.set()
         self._reports.stop()
+        self._budgets.close()
         if self._link is not None:
             with suppress(AmqpError):
                 self._link.close()
@@ -259,7 +262,9 @@ class Driver:
         if self._throttled or time.monotonic() - self._probed < _PROBE_EVERY:
             return {}
         ready = connections.patiently(self._ready)
-        return planner.grants(ready, self._clock(), all_available=all_available)
+        grants = self._budgets.grants(planner, ready, self._clock, all_available=all_available)
+        self._throttled = self._budgets.empty
+        return grants
 
     def _grants_available_now(
         self, planner: Planner, targets: Targets, all_available: bool
@@ -271,7 +276,7 @@ class Driver:
         while pause := planner.wait(left, self._clock()):
             time.sleep(pause / 1e9)
         connections.patiently(self._ready)
-        return planner.grants(left, self._clock(), all_available=all_available, hurry=True)
+        return self._budgets.grants(planner, left, self._clock, all_available=all_available, hurry=True)
 
     def _next(self, start: Plan, settled: Settled, *, more: list[Seen] | None = None, **fields: Any) -> Plan:
         remembered = None

@@ -94,13 +94,66 @@ class Planner:
 
     # --- the batch to come ---
 
-    def grants(
+    def wanted(
         self, ready: Mapping[str, int], now: int, *, all_available: bool = False, hurry: bool = False
     ) -> dict[str, int]:
-        """The grant of each queue; empty if the batch should wait. `hurry`: do not wait for a minimum."""
+        """How many permits of each budget the next batch could use; empty if it should wait."""
+        backlog, size = self._demand(ready, now, all_available, hurry)
+        wanted = {} if self._settings.budget is None else {self._settings.budget.name: size}
+        for queue in self._settings.queues:
+            if queue.budget is not None and queue.budget != self._settings.budget:
+                wanted[queue.budget.name] = min(
+                    size, wanted.get(queue.budget.name, 0) + backlog.get(queue.name, 0)
+                )
+        return {name: count for name, count in wanted.items() if count}
+
+    def grants(
+        self,
+        ready: Mapping[str, int],
+        now: int,
+        *,
+        all_available: bool = False,
+        hurry: bool = False,
+        permits: Mapping[str, int] | None = None,
+    ) -> dict[str, int]:
+        """The grant of each queue; empty if the batch should wait. `hurry`: do not wait for a minimum.
+
+        `permits` are those that were taken from each budget for this batch: its queues get no more.
+        """
+        backlog, budget = self._demand(ready, now, all_available, hurry)
+        for name, count in (permits or {}).items():
+            if self._settings.budget is not None and name == self._settings.budget.name:
+                budget = min(budget, count)
+            else:
+                backlog |= self._shared(name, backlog, count)
+        budget = min(budget, sum(backlog.values()))
+        if budget == 0:
+            return {}
+        grants = {name: grant for name, grant in self._fair.plan(backlog, budget).items() if grant}
+        for name, grant in grants.items():
+            for key in (name, TOTAL):
+                if key in self._buckets:
+                    self._buckets[key].take(now, grant)
+        self.planned_at = now
+        return grants
+
+    def _shared(self, name: str, backlog: Mapping[str, int], permits: int) -> dict[str, int]:
+        """The most that the queues of one budget get, by quantum."""
+        quanta = {
+            queue.name: queue.quantum
+            for queue in self._settings.queues
+            if queue.budget is not None and queue.budget.name == name
+        }
+        parts = DeficitRoundRobin(quanta).plan({queue: backlog[queue] for queue in quanta}, permits)
+        return {queue: parts.get(queue, 0) for queue in quanta}
+
+    def _demand(
+        self, ready: Mapping[str, int], now: int, all_available: bool, hurry: bool
+    ) -> tuple[dict[str, int], int]:
+        """The backlog of each queue, and how many messages the batch could have."""
         least = self._settings.min_records_per_trigger
         if least is not None and not hurry and sum(ready.values()) < least and not self._waited(now):
-            return {}
+            return {}, 0
         backlog = {}
         for name in self._names:
             limit = ready.get(name, 0)
@@ -114,15 +167,7 @@ class Planner:
             budget = min(budget, self._size_limit(backlog))
         if TOTAL in self._buckets:
             budget = min(budget, self._buckets[TOTAL].available(now))
-        if budget == 0:
-            return {}
-        grants = {name: grant for name, grant in self._fair.plan(backlog, budget).items() if grant}
-        for name, grant in grants.items():
-            for key in (name, TOTAL):
-                if key in self._buckets:
-                    self._buckets[key].take(now, grant)
-        self.planned_at = now
-        return grants
+        return backlog, budget
 
     def _waited(self, now: int) -> bool:
         if self.planned_at is None:

@@ -1,0 +1,44 @@
+"""So many at work and no more, over several processes, through kills; and no permit is lost for good."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leash.amqp import connect
+from leash.fleet import mint
+from leash.fleet.card import ready, wheel_queue
+from tests.fleet.kit import Fleet, most_at_once, publish
+
+AT_ONCE = 5
+
+
+@pytest.fixture
+def fleet(uri: str, tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(uri, tmp_path / "ledger", f"at_once={AT_ONCE}")
+    yield made
+    made.end()
+
+
+def test_never_one_too_many_at_work_through_kills_and_none_is_lost(fleet: Fleet) -> None:
+    publish(fleet.uri, "work", 500)
+    for _ in range(3):
+        fleet.start("work", workers=3, seconds=0.05)
+    fleet.wait_for(20)
+    for _ in range(4):
+        seen = len(fleet.starts())
+        fleet.kill()
+        fleet.start("work", workers=3, seconds=0.05)
+        fleet.wait_for(seen + 20)
+    rows = fleet.rows()
+    for process in list(fleet.processes):
+        fleet.kill(process)
+    assert most_at_once(rows, fleet.dead) == AT_ONCE
+    with connect(fleet.uri) as connection:
+        card = mint.find(connection, "sms")
+        assert card is not None
+        while ready(connection, wheel_queue("sms", card.generation)) != AT_ONCE:
+            time.sleep(0.05)

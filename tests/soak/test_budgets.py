@@ -1,0 +1,114 @@
+"""Budgets for long: eight processes, two hundred kills, stops, cut connections and broker restarts.
+
+pytest tests/soak/test_budgets.py -m soak
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leash.broker import Broker
+from leash.lab.proxy import slow
+from tests.fleet.kit import Fleet, excess, most_at_once, publish
+
+pytestmark = pytest.mark.soak
+
+PROCESSES = 8
+KILLS = int(os.environ.get("LEASH_SOAK_KILLS", "200"))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Broker]:
+    with Broker(tmp_path / "node", owned=True) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(50, 50), (1000, 1000), (1000, 100)])
+def test_the_bound_holds_through_two_hundred_kills(
+    node: Broker, tmp_path: Path, rate: int, burst: int
+) -> None:
+    fleet = Fleet(node.uri, tmp_path / "ledger", f"rate={rate}", f"burst={burst}")
+    publish(node.uri, "work", 400 * rate, lasting=True)
+    stops = 0
+    try:
+        for _ in range(PROCESSES):
+            fleet.start("work")
+        fleet.wait_for(burst)
+        for turn in range(KILLS):
+            fleet.kill()
+            fleet.start("work")
+            if turn % 10 == 5:
+                stops += 1
+                fleet.stop_and_continue(random.uniform(0.05, 5.0))
+            if turn % 50 == 25:
+                seen = len(fleet.starts())
+                node.kill()
+                node.start()
+                fleet.wait_for(seen + burst)
+            time.sleep(random.uniform(0.0, 1.0))
+        starts = fleet.starts()
+    finally:
+        fleet.end()
+    late = 2 * stops  # a worker may be stopped between its look at the clock and the handler's first line
+    assert excess(starts, rate, burst, 0.1) <= late
+
+
+def test_twenty_at_once_through_kills(node: Broker, tmp_path: Path) -> None:
+    fleet = Fleet(node.uri, tmp_path / "ledger", "at_once=20")
+    publish(node.uri, "work", 50_000, lasting=True)
+    try:
+        for _ in range(PROCESSES):
+            fleet.start("work", workers=4, seconds=0.05)
+        fleet.wait_for(20)
+        for _ in range(50):
+            fleet.kill()
+            fleet.start("work", workers=4, seconds=0.05)
+            time.sleep(random.uniform(0.0, 1.0))
+        rows = fleet.rows()
+    finally:
+        fleet.end()
+    assert most_at_once(rows, fleet.dead) <= 20
+
+
+def test_one_busy_process_among_seven_idle_ones_gets_the_budget(node: Broker, tmp_path: Path) -> None:
+    rate = burst = 200
+    fleet = Fleet(node.uri, tmp_path / "ledger", f"rate={rate}", f"burst={burst}")
+    publish(node.uri, "idle", 0)
+    publish(node.uri, "work", 60 * rate)
+    try:
+        for _ in range(PROCESSES - 1):
+            fleet.start("idle")
+        fleet.start("work")
+        fleet.wait_for(30 * rate)
+        starts = fleet.starts()
+    finally:
+        fleet.end()
+    seconds = (starts[-1] - starts[burst]) / 1e9
+    assert (len(starts) - burst) / seconds >= 0.95 * rate
+    assert excess(starts, rate, burst, 0.1) <= 0
+
+
+def test_cut_connections_give_nobody_more(node: Broker, tmp_path: Path) -> None:
+    rate, burst = 200, 40
+    proxy, uri = slow(node.uri, 0.0)
+    with proxy:
+        fleet = Fleet(uri, tmp_path / "ledger", f"rate={rate}", f"burst={burst}")
+        publish(node.uri, "work", 20_000)
+        try:
+            for _ in range(4):
+                fleet.start("work")
+            fleet.wait_for(burst + 10)
+            for _ in range(20):
+                seen = len(fleet.starts())
+                proxy.cut()
+                fleet.wait_for(seen + 20)
+            starts = fleet.starts()
+        finally:
+            fleet.end()
+    assert excess(starts, rate, burst, 0.1) <= 0
