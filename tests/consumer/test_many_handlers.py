@@ -275,6 +275,9 @@ class Bound:
     def method(self, order: Order) -> None: ...
 
 
+def one_or_many(message: Message | list[Message]) -> None: ...
+
+
 def only_with_message(order: Order, message: Message | None = None) -> None: ...
 
 
@@ -287,6 +290,7 @@ def only_with_message(order: Order, message: Message | None = None) -> None: ...
         print,
         [].append,
         only_with_message,
+        one_or_many,
         lambda *_: None,
     ],
 )

@@ -180,7 +180,7 @@ def test_a_lock_that_outlives_its_holder_is_waited_for(uri: str, taker: str) -> 
 
 
 def test_reading_partitions_that_are_not_there_says_how_to_make_them(uri: str) -> None:
-    with pytest.raises(TopologyError, match="no partitions 'orders' here"):
+    with pytest.raises(TopologyError, match="partitions 'orders' do not exist"):
         read(uri, "orders")
 
 

@@ -94,7 +94,7 @@ def test_an_option_or_automatic_ids_are_keys_too(uri: str) -> None:
 
 
 def test_partitions_that_are_not_there_are_named(uri: str) -> None:
-    with pytest.raises(TopologyError, match="no partitions 'orders' here"):
+    with pytest.raises(TopologyError, match="partitions 'orders' do not exist"):
         sink.publish(settings(uri, partitions="orders"), iter([batch(1, routing_key=["k"])]), "job-0")
 
 

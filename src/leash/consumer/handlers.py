@@ -208,8 +208,11 @@ def _counted(function: Callable[..., Any], what: str) -> int | None:
 
 
 def wanted(function: Callable[..., Any]) -> Any:
-    """What a handler's first argument is annotated with; Message, if with nothing."""
+    """What a handler's first argument is annotated with; Message, if with nothing or if it may be one."""
     annotation = _annotation(function, 0)
+    union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    if union and Message in typing.get_args(annotation):
+        return Message
     return Message if annotation in (inspect.Parameter.empty, Any, object) else annotation
 
 

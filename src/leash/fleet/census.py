@@ -7,17 +7,17 @@ never breaks the bound. If some tokens were not seen, those that are ready are f
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING
 
 from leash.amqp import Connection, Deliveries, Outgoing, Properties, Publisher, topology
 from leash.fleet.card import Card, seen_queue, wheel_queue
+from leash.logfmt import logger
 
 if TYPE_CHECKING:
     from leash.fleet.wheel import Wheel
 
-log = logging.getLogger("leash.fleet")
+log = logger("leash.fleet")
 
 WINDOW = 25.0
 """Seconds beyond the period of the wheel. Within both, every token in use is seen."""

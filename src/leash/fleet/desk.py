@@ -6,7 +6,6 @@ replaced. Until then there are no permits, so the bound holds.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -21,10 +20,11 @@ from leash.fleet.card import card_queue, ready
 from leash.fleet.census import Census
 from leash.fleet.terms import Terms
 from leash.fleet.wheel import Gone, Wheel
+from leash.logfmt import logger
 from leash.policies.permits import Permits
 from leash.units import SECOND
 
-log = logging.getLogger("leash.fleet")
+log = logger("leash.fleet")
 
 AGAIN = (0.1, 5.0)
 """Seconds from one try to the next: the first wait and the longest."""

@@ -8,7 +8,6 @@ over, so the bound holds through the change.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,8 +33,9 @@ from leash.fleet.card import (
 )
 from leash.fleet.shape import Shape
 from leash.fleet.terms import Terms, spoken
+from leash.logfmt import logger
 
-log = logging.getLogger("leash.fleet")
+log = logger("leash.fleet")
 
 PATIENCE = 30.0
 """Seconds to wait for the lock."""

@@ -10,7 +10,6 @@ balancer, or in Kubernetes, the host that a node calls itself cannot be reached 
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Callable
@@ -36,6 +35,7 @@ from leash.errors import (
     TlsError,
     VirtualHostError,
 )
+from leash.logfmt import logger
 from leash.streams import wire
 from leash.streams.commands import metadata
 from leash.streams.connection import Connection
@@ -50,7 +50,7 @@ FATAL = (
 )
 """What trying again does not mend."""
 
-log = logging.getLogger("leash.streams")
+log = logger("leash.streams")
 
 T = TypeVar("T")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +23,12 @@ from leash.errors import (
     ReplyTimeout,
     StreamUnsupported,
 )
+from leash.logfmt import logger
 from leash.streams import wire
 from leash.streams.handshake import Handshake, version
 from leash.streams.wire import Fields, Frame, Key
 
-log = logging.getLogger("leash.streams")
+log = logger("leash.streams")
 
 REPLY_TIMEOUT = 30.0
 _IDS = 256

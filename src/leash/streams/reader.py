@@ -7,7 +7,6 @@ on with what there is next; of a stream that was deleted and made again, with it
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterator, Sequence
 from types import TracebackType
@@ -15,6 +14,7 @@ from typing import Any, Self
 
 from leash.amqp.uri import Uri
 from leash.errors import AmqpError, DataLost
+from leash.logfmt import logger
 from leash.streams import wire
 from leash.streams.chunks import DEFAULT_COLUMNS, Chunk, schema, to_arrow
 from leash.streams.connecting import FATAL, Link
@@ -30,7 +30,7 @@ from leash.streams.offsets import (
 )
 from leash.streams.subscription import WINDOW_BYTES, Subscription, filter_properties
 
-log = logging.getLogger("leash.streams")
+log = logger("leash.streams")
 
 _LINGER = 0.02  # seconds that a batch waits for more once it has begun
 _ENOUGH = 1 << 20

@@ -7,19 +7,19 @@ memory is bounded however slow the reader is, and the connection's thread never 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from leash.errors import AmqpError, ChunkError, ConfigError, StreamError, StreamUnavailable
+from leash.logfmt import logger
 from leash.streams import wire
 from leash.streams.chunks import Chunk, read_chunk
 from leash.streams.connection import Connection
 from leash.streams.wire import Fields, Frame, Key, Offset
 
-log = logging.getLogger("leash.streams")
+log = logger("leash.streams")
 
 WINDOW_BYTES = 8 << 20
 _MOST_CHUNKS = 2000  # credit is a number of 16 bits, and AMQP publishers leave chunks of a few kilobytes

@@ -7,16 +7,16 @@ whose next messages retention has deleted, is an error that names stream, expect
 
 from __future__ import annotations
 
-import logging
 import time
 
 from leash.errors import ConfigError, DataLost, StreamMissing
+from leash.logfmt import logger
 from leash.spark.streams.links import Links
 from leash.spark.streams.plan import Mark
 from leash.spark.streams.settings import Offsets, StreamSettings, check_known
 from leash.streams import Bounds
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _BEHIND = 15.0  # seconds that a new leader may need to know how far the stream goes
 
@@ -61,7 +61,7 @@ class Positions:
                 ) from error
             if stream not in self._warned:
                 self._warned.add(stream)
-                log.warning("event=stream_missing stream=%r reason='going on without it'", stream)
+                log.warning("event=stream_missing stream=%r reason=%r", stream, "going on without it")
             return None
         self._warned.discard(stream)
         if found.last is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from leash.errors import DataLost, StreamMissing
+from leash.logfmt import logger
 from leash.spark.streams.links import uri_of
 from leash.spark.streams.plan import Mark, Range
 from leash.spark.streams.rows import needed, project
@@ -17,7 +17,7 @@ from leash.streams import Reader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _LOOK = 5.0  # seconds without a message until the task asks whether its end can still come
 
