@@ -222,7 +222,7 @@ def test_fewer_or_more_at_once_while_some_are_at_work(uri: str) -> None:
         assert mint.resize(connection, "pdf", 5, 5.0).numbers == {"at_once": 5}
         for _ in range(4):
             assert till.acquire(timeout=30)
-        with pytest.raises(BudgetError, match="4 more than at_once=1 are still at work, so at_once is 5"):
+        with pytest.raises(BudgetError, match="4 more than at_once=1 are still in use, so at_once is 5"):
             mint.resize(connection, "pdf", 1, 0.1)
         for _ in range(4):
             till.release()
