@@ -16,6 +16,7 @@ from leash.cli.lab import lab_app
 from leash.cli.plan import plan
 from leash.cli.ring import ring_app
 from leash.cli.run import run
+from leash.cli.stream import stream_app
 from leash.errors import LeashError
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ app.command()(consume)
 app.command()(run)
 app.add_typer(ring_app, name="ring")
 app.add_typer(dead_app, name="dead")
+app.add_typer(stream_app, name="stream")
 app.add_typer(lab_app, name="lab")
 app.command()(plan)
 app.command()(demo)
