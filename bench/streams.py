@@ -75,9 +75,10 @@ def main(uri: str) -> None:
         ("read", "amqp", "Read, chunks as AMQP publishers leave them"),
         ("write", "", "Write, with confirms"),
     ]
-    text = [
-        "## Streams\n\nBodies of 100 B. Each client has read or written some messages before, in the same process; connecting counts.\n"
-    ]
+    about = (
+        "Bodies of 100 B. Each client has done the same with a few before, in one process; connecting counts."
+    )
+    text = [f"## Streams\n\n{about}\n"]
     data = {}
     for action, filled_by, title in cases:
         print(f"\n{title} ...", flush=True)

@@ -146,6 +146,9 @@ def test_a_replica_is_read_and_the_leader_is_written_to(place: Place) -> None:
 
 
 def test_leaders_that_move_while_publishing_and_reading(place: Place) -> None:
+    with connect(place.uri) as connection:
+        if connection.version < (3, 12):
+            pytest.skip("rabbitmq-streams cannot move a leader there; it moves when its node is killed")
     count = publish_through(place, place.move)
     read = place.read(0, place.end(), lambda _: place.move())
     assert read == numbers(0, count)
