@@ -17,7 +17,8 @@ from leash.amqp import connect as connect_amqp
 from leash.streams import Publisher, connect, create_stream, delete_stream, parse
 
 ROUNDS = 5
-COUNTS = {"leash": 500_000, "bare socket": 500_000, "AMQP 0-9-1": 100_000, "rstream": 50_000}
+COUNTS = {"leash": 1_000_000, "bare socket": 1_000_000, "AMQP 0-9-1": 100_000, "rstream": 50_000}
+WARM_UP = 10_000
 SIZE = 100
 STREAM = "bench-stream"
 
@@ -32,10 +33,11 @@ def run(client: str, job: dict[str, Any]) -> tuple[float, float]:
     return float(seconds), float(cpu)
 
 
-def fresh(uri: str) -> None:
+def fresh(uri: str, *streams: str) -> None:
     with connect(uri) as connection:
-        delete_stream(connection, STREAM)
-        create_stream(connection, STREAM)
+        for stream in streams:
+            delete_stream(connection, stream)
+            create_stream(connection, stream)
 
 
 def compare(uri: str, amqp: str, action: str, filled_by: str) -> list[harness.Run]:
@@ -43,7 +45,7 @@ def compare(uri: str, amqp: str, action: str, filled_by: str) -> list[harness.Ru
     clients = list(CLIENTS[action])
     samples: dict[str, list[tuple[float, float]]] = {client: [] for client in clients}
     if action == "read":
-        fresh(uri)
+        fresh(uri, STREAM)
         if filled_by == "leash":
             with Publisher(uri, STREAM) as publisher:
                 publisher.publish([b"x" * SIZE] * max(COUNTS.values()))
@@ -52,9 +54,12 @@ def compare(uri: str, amqp: str, action: str, filled_by: str) -> list[harness.Ru
                 by_amqp.publish(Outgoing(b"x" * SIZE, "", STREAM) for _ in range(max(COUNTS.values())))
     for _ in range(ROUNDS):
         for client in clients:
+            first = STREAM
             if action == "write":
-                fresh(uri)
+                first = f"{STREAM}-first"
+                fresh(uri, STREAM, first)
             job = {"uri": uri, "amqp": amqp, "action": action, "stream": STREAM, "size": SIZE}
+            job["warm_up"] = {"count": WARM_UP, "stream": first}
             samples[client].append(run(client, job | {"count": COUNTS[client]}))
     return harness.medians(samples, COUNTS)
 
@@ -70,7 +75,10 @@ def main(uri: str) -> None:
         ("read", "amqp", "Read, chunks as AMQP publishers leave them"),
         ("write", "", "Write, with confirms"),
     ]
-    text = ["## Streams\n\nBodies of 100 B. What a client needs to start is in its CPU, too.\n"]
+    about = (
+        "Bodies of 100 B. Each client has done the same with a few before, in one process; connecting counts."
+    )
+    text = [f"## Streams\n\n{about}\n"]
     data = {}
     for action, filled_by, title in cases:
         print(f"\n{title} ...", flush=True)

@@ -181,6 +181,17 @@ def test_a_shorter_stream_that_was_made_again_is_an_error(
     assert (caught.value.expected, caught.value.first) == (100, 0)
 
 
+def test_an_offset_that_is_not_there_and_does_not_come_is_an_error(
+    stream_uri: str, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "_QUIET", 0.05)
+    filled(stream_uri, stream, 0, 100)
+    with Reader(stream_uri, stream, 500, patience=1) as reader:
+        with pytest.raises(DataLost, match="ends before the offset that comes next") as caught:
+            reader.read(timeout=60)
+    assert (caught.value.expected, caught.value.first) == (500, 0)
+
+
 def test_an_idle_reader_costs_next_to_nothing(
     stream_uri: str, streams: Connection, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

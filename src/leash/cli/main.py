@@ -18,6 +18,7 @@ from leash.cli.page import page
 from leash.cli.plan import plan
 from leash.cli.ring import ring_app
 from leash.cli.run import run
+from leash.cli.stream import stream_app
 from leash.errors import LeashError, NotDrained
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app.command()(page)
 app.add_typer(ring_app, name="ring")
 app.add_typer(dead_app, name="dead")
 app.add_typer(budget_app, name="budget")
+app.add_typer(stream_app, name="stream")
 app.add_typer(lab_app, name="lab")
 app.command()(plan)
 app.command()(demo)

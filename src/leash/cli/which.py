@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from leash.errors import ConfigError
+from leash.errors import ConfigError, LeashError
 
 if TYPE_CHECKING:
+    from leash.amqp import Uri
     from leash.management import Management
 
 BrokerUri = Annotated[
@@ -22,6 +24,14 @@ BrokerUri = Annotated[
         show_default=False,
     ),
 ]
+
+
+class StreamPlace(NamedTuple):
+    """A broker's stream port; `amqp` is its AMQP URI, if that is known."""
+
+    uri: Uri
+    management: Management
+    amqp: str | None
 
 
 class Place(NamedTuple):
@@ -62,3 +72,25 @@ def _management(uri: str) -> Management:
 
     private = None if os.environ.get("LEASH_MANAGEMENT_URL") else beside(uri)
     return private or Management.beside(uri)
+
+
+def stream(given: str | None, port: int | None) -> StreamPlace:
+    """The same for streams. `--uri` and LEASH_URI may be rabbitmq-stream://..., or amqp://... and a port."""
+    from leash.broker import at, default_folder, own_uri
+    from leash.management import Management
+
+    try:
+        from leash.streams import parse
+    except ImportError as error:
+        raise LeashError(str(error)) from None
+    text = given if given is not None else own_uri()
+    if text is not None:
+        place = parse(text, port)
+        known_amqp = None if text.startswith("rabbitmq-stream") else text
+        return StreamPlace(place, Management.beside(replace(place, scheme="").reveal()), known_amqp)
+    node = at(default_folder())
+    if not node.running:
+        raise ConfigError(
+            "--uri", None, "rabbitmq-stream://... or amqp://..., or set LEASH_URI, or `leash broker start`"
+        )
+    return StreamPlace(node.stream_place(), node.management, node.uri)

@@ -245,6 +245,16 @@ class Link:
                     raise
                 time.sleep(wait)
 
+    def at_leader(self, do: Callable[[Connection], T]) -> T:
+        """The same, on a connection to the leader, which is closed then."""
+
+        def there(_: Connection) -> T:
+            leader = open_leader(self._uri, self._stream, load_balancer=self._load_balancer, name=self._name)
+            with leader:
+                return do(leader)
+
+        return self.use(there)
+
     def drop(self, error: AmqpError) -> None:
         """Leave this connection for its error."""
         if self.connection is not None or str(error) != self._said:  # not for each of many attempts

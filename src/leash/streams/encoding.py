@@ -20,7 +20,6 @@ from leash.streams.arrow import binaries, numbers, pa, pc
 from leash.streams.wire import Key
 
 _HEAD = struct.Struct(">IHHBI")  # size, key, version, publisher, count
-_MAX_JOINED = 1 << 30
 MAX_SUB_ENTRY = 65535
 """Messages in a sub-entry."""
 
