@@ -9,6 +9,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -84,26 +85,37 @@ def amqp_read(job: dict[str, Any]) -> None:
                 unacked = 0
 
 
-def leash_write(job: dict[str, Any]) -> None:
-    column = pa.array([b"x" * job["size"]] * job["count"])
+def leash_messages(job: dict[str, Any]) -> Any:
+    return pa.array([b"x" * job["size"]] * job["count"])
+
+
+def leash_write(job: dict[str, Any], column: Any) -> None:
     with Publisher(job["uri"], job["stream"]) as publisher:
         publisher.publish(column)
 
 
-def amqp_write(job: dict[str, Any]) -> None:
-    body = b"x" * job["size"]
+def amqp_messages(job: dict[str, Any]) -> Any:
+    return [Outgoing(b"x" * job["size"], "", job["stream"]) for _ in range(job["count"])]
+
+
+def amqp_write(job: dict[str, Any], messages: Any) -> None:
     with connect_amqp(job["amqp"]) as connection, AmqpPublisher(connection) as publisher:
-        publisher.publish(Outgoing(body, "", job["stream"]) for _ in range(job["count"]))
+        publisher.publish(messages)
 
 
-def rstream_write(job: dict[str, Any]) -> None:
+def rstream_messages(job: dict[str, Any]) -> Any:
+    import rstream
+
+    return [rstream.AMQPMessage(body=b"x" * job["size"]) for _ in range(job["count"])]
+
+
+def rstream_write(job: dict[str, Any], messages: Any) -> None:
     import rstream
 
     place = parse(job["uri"])
     host, port = place.hosts[0]
 
     async def write() -> None:
-        messages = [rstream.AMQPMessage(body=b"x" * job["size"]) for _ in range(job["count"])]
         async with rstream.Producer(
             host, port=port, username=place.username, password=place.password, vhost=place.vhost
         ) as producer:
@@ -116,23 +128,36 @@ def rstream_write(job: dict[str, Any]) -> None:
     asyncio.run(write())
 
 
-CLIENTS = {
-    "read": {
-        "leash": leash_read,
-        "bare socket": socket_read,
-        "AMQP 0-9-1": amqp_read,
-        "rstream": rstream_read,
-    },
-    "write": {"leash": leash_write, "AMQP 0-9-1": amqp_write, "rstream": rstream_write},
+READ = {
+    "leash": leash_read,
+    "bare socket": socket_read,
+    "AMQP 0-9-1": amqp_read,
+    "rstream": rstream_read,
 }
+WRITE = {
+    "leash": (leash_messages, leash_write),
+    "AMQP 0-9-1": (amqp_messages, amqp_write),
+    "rstream": (rstream_messages, rstream_write),
+}
+CLIENTS = {"read": list(READ), "write": list(WRITE)}
+
+
+def prepared(client: str, job: dict[str, Any]) -> Callable[[], None]:
+    """What is measured. The messages to write are there before, each client's own kind."""
+    if job["action"] == "read":
+        return lambda: READ[client](job)
+    make, write = WRITE[client]
+    messages = make(job)
+    return lambda: write(job, messages)
 
 
 def main() -> None:
     client, text = sys.argv[1:]
     job = json.loads(text)
-    CLIENTS[job["action"]][client](job | job["warm_up"])
+    prepared(client, job | job["warm_up"])()
+    run = prepared(client, job)
     began, cpu = time.perf_counter(), time.process_time()
-    CLIENTS[job["action"]][client](job)
+    run()
     print(time.perf_counter() - began, time.process_time() - cpu)
 
 

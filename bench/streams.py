@@ -16,7 +16,7 @@ from leash.amqp import Publisher as AmqpPublisher
 from leash.amqp import connect as connect_amqp
 from leash.streams import Publisher, connect, create_stream, delete_stream, parse
 
-ROUNDS = 5
+ROUNDS = 3
 COUNTS = {"leash": 1_000_000, "bare socket": 1_000_000, "AMQP 0-9-1": 100_000, "rstream": 50_000}
 WARM_UP = 10_000
 SIZE = 100
@@ -42,7 +42,7 @@ def fresh(uri: str, *streams: str) -> None:
 
 def compare(uri: str, amqp: str, action: str, filled_by: str) -> list[harness.Run]:
     """Interleaved runs, so that a slow moment of the machine hits everybody."""
-    clients = list(CLIENTS[action])
+    clients = CLIENTS[action]
     samples: dict[str, list[tuple[float, float]]] = {client: [] for client in clients}
     if action == "read":
         fresh(uri, STREAM)

@@ -97,7 +97,7 @@ def test_tls_and_certificates(stream_uri: str, tls: Tls) -> None:
         connect(replace(place, cafile=str(tls.other_ca)))
 
 
-def test_a_certificate_can_be_the_login(stream_uri: str, tls: Tls) -> None:
+def test_a_certificate_can_be_the_login(stream_uri: str, tls: Tls, streams: Connection) -> None:
     place = replace(
         parse(stream_uri),
         hosts=(("localhost", tls.stream_port),),
@@ -107,6 +107,10 @@ def test_a_certificate_can_be_the_login(stream_uri: str, tls: Tls) -> None:
         mechanism="EXTERNAL",
         password="of no use",
     )
+    if streams.version < (3, 11):  # its stream plugin crashes when it is asked to
+        with pytest.raises(ConnectError, match="closed the connection during the handshake"):
+            connect(place)
+        return
     with connect(place) as opened:
         assert create_stream(opened, "by-certificate")
 
