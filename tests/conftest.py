@@ -18,6 +18,7 @@ from leash.amqp.uri import parse
 from leash.broker import Broker, Cluster, own_uri
 from leash.management import Management
 from tests.consumer.kit import until
+from tests.waiting import until
 
 # A machine that stalls must not fail a property.
 settings.register_profile("leash", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -155,6 +156,24 @@ def stalled_log(broker: Broker) -> Iterator[StalledLog]:
     yield log
     log.end()
     log.tell("leave")
+
+
+@pytest.fixture(scope="session")
+def coordinated(broker: Broker) -> None:
+    """A node that may be killed without losing its streams.
+
+    RabbitMQ writes the coordinator's name to disk later than everything else: a node that is killed within a
+    second of the first stream that it ever had loses all streams for good.
+    """
+    from leash import streams
+
+    with streams.connect(broker.stream_uri) as opened:
+        streams.create_stream(opened, "the first one")
+
+    def written() -> bool:
+        return any(b"rabbit_stream_coordinator" in f.read_bytes() for f in broker.folder.rglob("names.dets"))
+
+    until(written, what="the stream coordinator is not on disk")
 
 
 @pytest.fixture(scope="module")

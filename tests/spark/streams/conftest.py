@@ -12,7 +12,7 @@ from leash.streams import Connection, connect
 
 
 @pytest.fixture
-def place(uri: str, broker: Broker) -> str:
+def place(uri: str, broker: Broker, coordinated: None) -> str:
     """The URL of its stream port."""
     return broker.stream_place(parse(uri).vhost).reveal()
 
