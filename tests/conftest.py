@@ -17,7 +17,6 @@ from leash.amqp import Channel, Connection, connect
 from leash.amqp.uri import parse
 from leash.broker import Broker, Cluster, own_uri
 from leash.management import Management
-from tests.consumer.kit import until
 from tests.waiting import until
 
 # A machine that stalls must not fail a property.
