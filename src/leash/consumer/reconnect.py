@@ -19,12 +19,12 @@ from leash.amqp.rescue import LIMIT, limit_of
 from leash.amqp.traits import Traits, traits
 from leash.amqp.uri import Uri
 from leash.backoff import Backoff
+from leash.consumer.depths import Looks
 from leash.consumer.engine import Engine
 from leash.consumer.failover import Host, Lookout, Question
 from leash.consumer.inspection import look, refused
 from leash.consumer.link import Link
 from leash.consumer.outbox import Outbox
-from leash.consumer.probes import Looks
 from leash.consumer.settings import Queue
 from leash.errors import AmqpError, ConfigError, ConnectionLost, LeashError, ReplyTimeout
 from leash.flow.lane import PAUSED

@@ -12,8 +12,8 @@ from itertools import repeat
 from typing import Any, Literal
 
 from leash.errors import ConfigError
-from leash.flow import hold, probes, purses
-from leash.flow.budget import Budget
+from leash.flow import depths, hold, purses
+from leash.flow.buffer import BufferBudget
 from leash.flow.decisions import Decision, Dispatch, Shed
 from leash.flow.fairness import Watch
 from leash.flow.gaps import Gap
@@ -71,7 +71,7 @@ class Flow:
             coming=lambda name: self.lanes[name].coming,
         )
         self.guaranteed = dict(guaranteed or {})
-        self.budget = Budget(specs, self.workers, buffer_messages, buffer_bytes, batch)
+        self.budget = BufferBudget(specs, self.workers, buffer_messages, buffer_bytes, batch)
         self.lanes = {spec.name: LaneState(spec, self.workers, self.budget) for spec in specs}
         self.purses = list(shared)
         purses.share(self.purses, self.lanes.values())
@@ -131,7 +131,7 @@ class Flow:
             state.evidence = max(0, state.evidence - count)
             state.fed = now
             if state.evidence < state.credit and state.probe_after is not None and now >= state.probe_after:
-                probes.ask(self, now, state, "it may run dry")
+                depths.ask(self, now, state, "it may run dry")
         hold.end(state)
         if state.renewing and state.window is not None and epoch == state.window.epoch:
             state.renewing = False
@@ -159,7 +159,7 @@ class Flow:
         now = self._told(now)
         state = self.lanes[lane]
         self.active -= state.waiting
-        probes.answered(self, now, state, ready, consumers, round_trip, slowest)
+        depths.answered(self, now, state, ready, consumers, round_trip, slowest)
         self.active += state.waiting
         if state.tier < self.top and state.waiting:
             self.top = state.tier
@@ -266,7 +266,7 @@ class Flow:
         share_credit(self)
         self.budget.share(self, now)
         self.watch.look()
-        probes.ask_all(self, now)
+        depths.ask_all(self, now)
 
     # --- at run time ---
 
@@ -333,7 +333,7 @@ class Flow:
 
     def _fire(self, now: int) -> None:
         self._dry = False
-        probes.out_of_time(self, now)
+        depths.out_of_time(self, now)
 
     def _lane(self, name: str) -> LaneState:
         self._dry = False

@@ -16,7 +16,7 @@ from leash.policies.window.credit import MOST
 from leash.units import MS
 
 if TYPE_CHECKING:
-    from leash.flow.budget import Budget
+    from leash.flow.buffer import BufferBudget
     from leash.flow.purses import Purse
 
 
@@ -107,7 +107,7 @@ class LaneState:
         "work",
     )
 
-    def __init__(self, spec: Lane, workers: int, budget: Budget) -> None:
+    def __init__(self, spec: Lane, workers: int, budget: BufferBudget) -> None:
         self.spec = spec
         self.name = spec.name
         self.quantum = spec.quantum

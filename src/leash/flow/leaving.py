@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leash.flow.decisions import Dispatch
+from leash.flow.depths import ask
 from leash.flow.lane import BUSY, THROTTLED, Entry, LaneState
 from leash.flow.picking import Grant, give_back
-from leash.flow.probes import ask
 from leash.flow.shedding import judge, judge_dropping
 from leash.flow.windows import observe
 from leash.policies.fair.rounds import Ticket

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leash.amqp import Channel, connect
-from leash.consumer import probes as looks
+from leash.consumer import depths as looks
+from leash.consumer.depths import Looks
 from leash.consumer.engine import Engine
-from leash.consumer.probes import Looks
 from leash.flow import Flow
 from leash.flow.lane import Lane
 from leash.lab.proxy import slow

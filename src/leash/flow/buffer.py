@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from leash.flow.lane import Lane, LaneState
 from leash.flow.windows import set_window
 from leash.policies.exact import whole
-from leash.policies.window.budget import AT_FIRST, FIRST, equal_part, share_out
 from leash.policies.window.credit import MOST
+from leash.policies.window.sharing import AT_FIRST, FIRST, equal_part, share_out
 from leash.units import MS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ STARVING = 16
 """The most messages that it keeps: one for each worker, up to this many."""
 
 
-class Budget:
+class BufferBudget:
     """The budget of all lanes; None is no limit. A batch handler's workers want `batch` messages at once."""
 
     def __init__(

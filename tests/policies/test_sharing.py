@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash.policies.window.budget import Shares, equal_part, share_out
+from leash.policies.window.sharing import Shares, equal_part, share_out
 
 CLAIMS = st.lists(st.integers(0, 10**7), min_size=1, max_size=60)
 
