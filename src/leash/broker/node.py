@@ -109,7 +109,7 @@ class Broker(Private):
 
     # --- asking it ---
 
-    def ctl(self, *arguments: str, tool: str = "rabbitmqctl", timeout: float = 60.0) -> str:
+    def ctl(self, *arguments: str, tool: str = "rabbitmqctl", timeout: float = 180.0) -> str:
         """Run rabbitmqctl (or rabbitmq-diagnostics, ...) against this node; returns what it prints."""
         node = self.known()
         command = [str(files.home() / tool), "-q", "-n", node["name"], *arguments]
