@@ -9,7 +9,6 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from leash.amqp.topology import state
 from leash.consumer import consumer as front
 from leash.consumer.reconnect import Connector
 from leash.consumer.session import Parts
+from leash.consumer.signals import Signals
 from leash.errors import NotDrained
 from tests.conftest import StalledLog
 from tests.consumer.kit import depth, fill, running, until
@@ -244,13 +244,13 @@ def test_a_run_in_a_thread_ends_when_it_is_stopped_while_it_starts(channel: Chan
 def test_a_signal_takes_no_lock(channel: Channel, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that it interrupts may hold any, and would wait for itself."""
     fill(channel, "q", 0)
-    installed: list[Callable[[int, None], None]] = []
+    made: list[Signals] = []
 
-    def install(handler: Callable[[int, None], None]) -> list[Any]:
-        installed.append(handler)
-        return []
+    def signals() -> Signals:
+        made.append(Signals())
+        return made[-1]
 
-    monkeypatch.setattr(front, "_install", install)
+    monkeypatch.setattr(front, "Signals", signals)
     consumer = Consumer(uri, ["q"])
     consumer.handler(print)
     ended: list[Any] = []
@@ -266,7 +266,12 @@ def test_a_signal_takes_no_lock(channel: Channel, uri: str, monkeypatch: pytest.
     until(lambda: consumer._session is not None and not consumer._leaving.locked())
     engine, left = consumer.session.engine, consumer.session._connector.left
     with consumer._leaving, engine.lock, engine.nudge._cond, left._cond:  # type: ignore[attr-defined]
-        interrupted = threading.Thread(target=lambda: [installed[0](signal.SIGINT, None) for _ in "12"])
+
+        def twice() -> None:
+            made[0].note(signal.SIGINT, None)
+            made[0].note(signal.SIGINT, None)
+
+        interrupted = threading.Thread(target=twice)
         interrupted.start()
         interrupted.join(60)
         assert not interrupted.is_alive()

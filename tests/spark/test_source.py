@@ -143,9 +143,7 @@ def test_properties_and_headers_become_columns(uri: str, staging: Path) -> None:
             message_type="t",
             headers={"text": "x", "number": 7, "deep": {"a": [1, 2]}},
         )
-        publisher.publish(
-            [Outgoing(b"a", "amq.direct", "k"), Outgoing(b"b", "", "q", full), Outgoing(b"", "", "q")]
-        )
+        publisher.publish([Outgoing(b"b", "", "q", full), Outgoing(b"", "", "q")])
     row, empty = Query(options(uri, staging, includeHeaders="true")).batch() or []
     assert (row["value"], row["message_id"], row["timestamp"]) == (b"b", "m1", at)
     assert row["properties"]["content_type"] == "text/plain"

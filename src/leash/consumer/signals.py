@@ -31,14 +31,15 @@ class Signals:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before.append((number, signal.signal(number, self._note)))
+                self._before.append((number, signal.signal(number, self.note)))
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, before in self._before:
             signal.signal(number, before)
 
-    def _note(self, number: int, _: FrameType | None) -> None:
+    def note(self, number: int, _: FrameType | None) -> None:
+        """Called by the interpreter, in the main thread."""
         self.numbers.append(number)  # nothing else: the interrupted code may hold any lock
         if self.urgent and not self.started:
             sys.exit(self.status)
