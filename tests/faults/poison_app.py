@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
 import time
 
 from leash import Consumer, Message, Queue
+from leash.errors import NotDrained
 
 
 def main(uri: str, path: str, style: str, *names: str) -> None:
@@ -35,7 +37,8 @@ def main(uri: str, path: str, style: str, *names: str) -> None:
             while begin(message):
                 time.sleep(3600)
 
-    consumer.run()
+    with contextlib.suppress(NotDrained):  # poison is never done
+        consumer.run()
 
 
 if __name__ == "__main__":

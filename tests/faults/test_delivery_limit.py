@@ -239,7 +239,7 @@ def test_headers_that_fill_a_frame_leave_room_for_the_brokers_counts(
     routes = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
     declare_queue(channel, "q", kind="quorum")
     declare_queue(channel, "expired", arguments={"x-message-ttl": 1, **routes})
-    room = channel.connection.frame_max - 20 - len(encode_properties(Properties(headers={"h": ""})))
+    room = channel.connection.frame_max - 20 - len(encode_properties(Properties(headers={"h": ""}), 2))
     spares = (0, 20, 100, 500, 1000)
     with Publisher(channel.connection) as publisher:
         publisher.publish(
