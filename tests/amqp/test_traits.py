@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from leash.amqp import Channel, Connection, connect, topology
+from leash.amqp import traits as traits_module
 from leash.amqp.traits import traits
 from leash.amqp.uri import parse
 from leash.broker import Broker
@@ -41,6 +42,22 @@ def test_a_queue_that_is_missing_is_not_made_by_asking(connection: Connection, c
         traits(connection, "nowhere")
     with pytest.raises(NotFound):
         topology.state(channel, "nowhere")
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_a_queue_that_is_declared_while_it_is_asked_about(
+    connection: Connection, channel: Channel, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = traits_module._look
+
+    def declared_meanwhile(by: Connection, queue: str) -> None:
+        topology.declare_queue(channel, queue, kind=kind)
+        look(by, queue)
+
+    monkeypatch.setattr(traits_module, "_look", declared_meanwhile)
+    found = traits(connection, "it")
+    assert found is not None
+    assert found.kind == kind
 
 
 def test_somebody_who_may_not_ask(broker: Broker, uri: str, channel: Channel) -> None:

@@ -40,6 +40,7 @@ class Traits:
 def traits(connection: Connection, queue: str) -> Traits | None:
     """The traits of a queue; None if this user may not ask. NotFound if there is no such queue."""
     guess = Traits()
+    unclear = False
     for _ in range(_MOST):
         try:
             with connection.channel() as channel:
@@ -56,8 +57,10 @@ def traits(connection: Connection, queue: str) -> Traits | None:
             differs = _DIFFERS.search(error.text)
             if differs is None:
                 _look(connection, queue)
-                return None
-            if not _correct(guess, *differs.groups()):
+                if unclear:
+                    return None
+                unclear = True  # once is not enough: the queue may have been declared just now
+            elif not _correct(guess, *differs.groups()):
                 return guess
         except (AccessRefused, ResourceLocked):
             _look(connection, queue)
