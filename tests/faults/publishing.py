@@ -45,6 +45,8 @@ class Publishing:
         self, broker: Broker, kills: int, count: int, wait: Callable[[Callable[[], object]], None]
     ) -> None:
         """Kill the broker whenever another part of the messages is done."""
+        broker.stop()  # a node that is killed may forget the queues of its last moments
+        broker.start()
         for thread in self._threads:
             thread.start()
         for kill in range(1, kills + 1):

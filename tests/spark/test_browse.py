@@ -173,7 +173,7 @@ def test_a_single_active_consumer_of_somebody_else_is_an_error_within_seconds(ur
         channel.qos(10)
         channel.consume("q")
         assert channel.deliveries(60) is not None
-        with pytest.raises(QueueHeld, match="'q' has a single active consumer, and somebody else is it"):
+        with pytest.raises(QueueHeld, match="'q' has a single active consumer, which is another client"):
             look(uri)
     assert len(look(uri)) == COUNT
 

@@ -162,7 +162,7 @@ def test_all_of_a_stream_that_was_made_again_is_read_if_losses_are_allowed(
             assert batch is not None
             found += batch.column("value").to_pylist()
     assert found == numbers(0, count)
-    assert f"event=data_lost stream={stream!r} expected=100 first=0" in caplog.text
+    assert f"event=data_lost stream={stream} expected=100 first=0" in caplog.text
     assert "deleted and made again" in caplog.text
 
 
