@@ -198,16 +198,22 @@ class Cluster(Private):
         try:
             # All at the same time: none is ready before it sees a majority.
             with ThreadPoolExecutor(len(self.nodes)) as pool:
-                jobs = [pool.submit(node.start) for node in self.nodes]
+                jobs = {node: pool.submit(node.start) for node in self.nodes}
+                patience = began + _PATIENCE
                 try:
-                    while wait(jobs, 0.2).not_done:
+                    while wait(jobs.values(), 0.2).not_done:
                         if progress:
                             progress(time.monotonic() - began)
+                        if time.monotonic() > patience:
+                            self._start_again(
+                                [n for n, job in jobs.items() if n not in down and not job.done()]
+                            )
+                            patience = time.monotonic() + _PATIENCE
                 except BaseException:
                     for node in down:
                         node.kill()  # so that nothing waits for it any longer
                     raise
-            for job in jobs:
+            for job in jobs.values():
                 job.result()
             self.wait_joined()
         except BaseException:
