@@ -94,7 +94,7 @@ def test_a_handler_of_one_queue_with_a_decoded_body(channel: Channel, uri: str) 
     consumer = Consumer(uri, ["orders"])
     execute("consumer.md", snippets("consumer.md")[1], uri, consumer=consumer, Order=Order, Message=Message)
     with running(consumer):
-        until(lambda: consumer.stats().queues["orders"].handled == 1)
+        until(lambda: consumer.stats().queues["orders"].handled >= 1)  # a parked one may count, too
         until(lambda: depth(channel, "leash.dead.orders") == 1)
 
 
