@@ -10,7 +10,9 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 # Each worker has a broker of its own; WORKERS=0 runs all tests in one process, one after the other.
 WORKERS ?= 2
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
+# A test that hangs fails, with the stacks of all threads; the slowest one takes a tenth of that.
+TIMEOUT := --timeout 600
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile $(TIMEOUT)
 
 # BROKER=3.10, 4.0 or 4.3 fetches and uses that RabbitMQ; without it, the system's own.
 ifdef BROKER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from leash.amqp import connect
 from leash.fleet import mint
 from leash.fleet.card import ready, wheel_queue
 from tests.fleet.kit import Fleet, most_at_once, publish
+from tests.waiting import until
 
 AT_ONCE = 5
 
@@ -40,5 +40,5 @@ def test_never_one_too_many_at_work_through_kills_and_none_is_lost(fleet: Fleet)
     with connect(fleet.uri) as connection:
         card = mint.find(connection, "sms")
         assert card is not None
-        while ready(connection, wheel_queue("sms", card.generation)) != AT_ONCE:
-            time.sleep(0.05)
+        wheel = wheel_queue("sms", card.generation)
+        until(lambda: ready(connection, wheel) == AT_ONCE, what="a permit is lost")

@@ -11,6 +11,7 @@ from leash.amqp import Connection, connect, topology
 from leash.fleet import census, desk, mint
 from leash.fleet.card import card_queue, ready, wheel_queue
 from tests.fleet.kit import excess
+from tests.waiting import until
 
 RATE, BURST = 100, 20
 
@@ -26,8 +27,7 @@ def test_a_purge_by_hand_heals(uri: str, monkeypatch: pytest.MonkeyPatch) -> Non
             before = mint.find(connection, "sms")
             assert before is not None
             wheel = wheel_queue("sms", before.generation)
-            while ready(connection, wheel) != BURST:  # all are back
-                time.sleep(0.02)
+            until(lambda: ready(connection, wheel) == BURST, what="all are back")
             assert topology.purge_queue(channel, wheel) == BURST
         for _ in range(2 * BURST):
             assert till.take(timeout=60)

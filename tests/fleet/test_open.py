@@ -17,6 +17,7 @@ from leash.errors import BudgetError, ConfigError
 from leash.fleet import mint
 from leash.fleet.card import card_queue, cooling_queue, ready, seen_queue, turn_queue, wheel_queue
 from tests.fleet.kit import excess
+from tests.waiting import until
 
 
 def card_of(uri: str, name: str) -> Any:
@@ -66,8 +67,7 @@ def test_what_nobody_uses_is_given_back(uri: str) -> None:
         assert till.take()
         wheel = wheel_queue("sms", card_of(uri, "sms").generation)
         with connect(uri) as connection:
-            while ready(connection, wheel) != 19:
-                time.sleep(0.05)
+            until(lambda: ready(connection, wheel) == 19)
     assert till.permits.taken == 1
 
 
@@ -122,8 +122,7 @@ def test_hold_lets_so_many_be_at_work_and_no_more(uri: str) -> None:
         thread.join(60)
     assert most <= 3
     with connect(uri) as connection:  # none is lost
-        while ready(connection, wheel_queue("pdf", card_of(uri, "pdf").generation)) != 3:
-            time.sleep(0.05)
+        until(lambda: ready(connection, wheel_queue("pdf", card_of(uri, "pdf").generation)) == 3)
 
 
 def test_take_and_hold_are_for_different_budgets(uri: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from leash.broker import Broker, Cluster
-from leash.errors import BrokerError
+from leash.errors import AmqpError, BrokerError
 from leash.lab.proxy import Proxy
 from leash.streams import (
     Publisher,
@@ -94,8 +94,15 @@ class Place:
         return found
 
     def end(self) -> int:
-        with open_leader(self.uri, STREAM) as connection:
-            return first_and_end(connection, STREAM).end
+        found: list[int] = []
+
+        def known() -> bool:
+            with contextlib.suppress(AmqpError), open_leader(self.uri, STREAM) as connection:
+                found.append(first_and_end(connection, STREAM).end)
+            return bool(found)
+
+        until(known, what="the stream has no leader")  # a node that came back may not know of it yet
+        return found[0]
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ from leash.errors import AmqpError
 from leash.streams import connect, first_and_end
 from tests.spark.app import kill
 from tests.spark.workers import python_workers
+from tests.waiting import LONG
 
 from . import app
 from .kit import contents, fill, make
 
 SOURCES = ("a", "b")
-_PATIENCE = 300.0
 
 
 def storm(
@@ -72,7 +72,7 @@ def _wait(
     count: int,
 ) -> subprocess.Popen[bytes]:
     """Until the output has grown, or is complete; a program that gave up is started again."""
-    before, deadline = _end(place), time.monotonic() + _PATIENCE
+    before, deadline = _end(place), time.monotonic() + LONG
     while (now := _end(place)) == before and now < count:
         if program.poll() is not None:
             program = app.start(source, sink, folder)
