@@ -104,7 +104,7 @@ def _checked(make: Callable[[bytes], Any], body: bytes, wanted: Any) -> Any:
 
 
 def _known(wanted: Any, seen: tuple[Any, ...] = ()) -> bool:
-    """Whether `_build` can make it, fields and elements included."""
+    """True if `_build` can make it, fields and elements included."""
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if wanted in (Any, object, None, types.NoneType, dict, list, *_SIMPLE) or wanted in _PARSED:
         return True

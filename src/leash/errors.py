@@ -290,7 +290,7 @@ class PublishError(AmqpError):
 
     messages: list[object] | None = None
     in_doubt: bool = True
-    """Whether the message may be there all the same. False: it is not, and can be published again safely."""
+    """True if the message may be there all the same. False: it is not, and can be published again safely."""
 
 
 class NotSent(PublishError):

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from leash.amqp import Channel
 from leash.broker import Broker, beside
 from leash.cli.main import app
-from tests.cli.test_consume import park
+from tests.cli.kit import park
 from tests.consumer.kit import fill
 
 

@@ -37,7 +37,7 @@ class Address:
 
     @property
     def plain(self) -> bool:
-        """Whether it needs no property."""
+        """True if it needs no property."""
         return not (self.header or self.attribute)
 
 

@@ -91,7 +91,7 @@ class Line:
         return True
 
     def full(self, lot: list[Sent]) -> bool:
-        """Whether `put` would wait."""
+        """True if `put` would wait."""
         with self.lock:
             return not self._fits(len(lot), sum([each.size for each in lot]))
 
@@ -161,13 +161,13 @@ class Line:
     # --- the writer ---
 
     def idle(self) -> bool:
-        """Whether there is nothing to write now. Under the lock."""
+        """True if there is nothing to write now. Under the lock."""
         while self._backlog and self._backlog[0].state == OVER:
             self._backlog.popleft()
         return not self._backlog or bool(self._alone and self._pending)
 
     def crowded(self) -> bool:
-        """Whether more threads publish one by one than have come by now: a moment later they will have, and
+        """True if more threads publish one by one than have come by now: a moment later they will have, and
         one write and one confirm do for all. Under the lock.
         """
         return len(self._backlog) + len(self._pending) < self._crowd <= _CROWD

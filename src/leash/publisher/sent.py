@@ -24,7 +24,7 @@ class Receipt(NamedTuple):
     message_id: str
     """What it carries as its message id: the one that was given, or else a new one."""
     resent: bool
-    """Whether it was sent more than once: then it may be there more than once, with the same message id."""
+    """True if it was sent more than once: then it may be there more than once, with the same message id."""
 
 
 class Sent:
@@ -48,7 +48,7 @@ class Sent:
         return f"<Sent {self.message_id}: {state}>"
 
     def done(self) -> bool:
-        """Whether it was confirmed, or failed."""
+        """True once it was confirmed, or failed."""
         return self.state == OVER
 
     def result(self, timeout: float | None = None) -> Receipt:
@@ -85,7 +85,7 @@ class Sent:
         return self.receipt()
 
     def wait(self, timeout: float | None) -> bool:
-        """Whether it is over, after that time at the latest."""
+        """Wait for its end, for that time at most; True if it is over."""
         gate = threading.Lock()
         gate.acquire()
         if not self._line.when_over(self, gate.release):

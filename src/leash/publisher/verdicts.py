@@ -11,7 +11,7 @@ _FORCED = 320  # an operator closed the connection, or the node is stopping: nob
 
 
 def is_somebodys_fault(error: AmqpError) -> bool:
-    """Whether a channel or a connection was closed because of a message."""
+    """True if a channel or a connection was closed because of a message."""
     if isinstance(error, ConnectionLost):
         code = re.search(r"the broker closed: .*\((\d+)\)$", str(error), re.DOTALL)
         return code is not None and int(code[1]) != _FORCED

@@ -99,7 +99,7 @@ class Writer:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is one of the threads that everything waits for."""
+        """True if this is one of the threads that everything waits for."""
         inside = threading.current_thread() is self._thread
         return inside or (self._connection is not None and self._connection.in_reader)
 

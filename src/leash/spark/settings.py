@@ -121,7 +121,7 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
 
 
 def check_limits(values: dict[str, Any]) -> None:
-    """Whether the limits fit together."""
+    """Refuse limits that do not fit together."""
     if values["burst"] is not None and values["max_rate_per_second"] is None:
         raise ConfigError("burst", values["burst"], "needs maxRatePerSecond")
     least, most = values["min_records_per_trigger"], values["max_records_per_trigger"]

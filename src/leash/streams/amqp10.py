@@ -36,7 +36,7 @@ class Message(NamedTuple):
 
 
 def is_amqp(data: bytes | memoryview) -> bool:
-    """Whether it begins as AMQP 1.0 messages do. What does not is a body and nothing else."""
+    """True if it begins as AMQP 1.0 messages do. What does not is only a body."""
     return len(data) >= 3 and data[0] == 0 and data[1] in (0x53, 0x80)
 
 

@@ -92,7 +92,7 @@ class Connection:
         return version(self.server)
 
     def can(self, key: Key, at_least: int = 1) -> bool:
-        """Whether the broker knows a command, in a version."""
+        """True if the broker knows a command, in a version."""
         return self.commands.get(key, (0, 0))[1] >= at_least
 
     def require(self, key: Key, stream: str, what: str, at_least: int = 1) -> None:

@@ -114,7 +114,7 @@ class Reader:
 
     @property
     def done(self) -> bool:
-        """Whether all up to `end` was returned."""
+        """True once all up to `end` was returned."""
         return self._end is not None and (self.next or 0) >= self._end
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class Reader:
         return new
 
     def _is_another(self) -> bool:
-        """Whether the stream is not the one that was read before the connection was lost: another chunk is in
+        """True if the stream is not the one that was read before the connection was lost: another chunk is in
         the place of the last one taken.
         """
         anchor = self._anchor

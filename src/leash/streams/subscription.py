@@ -76,7 +76,7 @@ class Subscription:
         self.connection = connection
         self.stream = stream
         self.active = "single-active-consumer" not in properties
-        """Whether chunks come at all. Credit for one that is not active is an error to the broker."""
+        """True if chunks come at all. Credit for one that is not active is an error to the broker."""
         self._alone = self.active
         self.error: AmqpError | None = None
         """Why no more will come."""

@@ -1,4 +1,4 @@
-"""Whether service is fair and, if not, why: the measured spread between lanes, against what theory allows.
+"""Is service fair and, if not, why: the measured spread between lanes, against what theory allows.
 
 A lane's position is the cost that it was served, divided by its quantum. Among lanes that have had work since
 the measurement began, the spread of positions is at most 1 with unit costs, and at most 1 + workers * (Max -

@@ -53,7 +53,7 @@ def read_range(piece: Range, settings: StreamSettings, columns: pa.Schema) -> It
 
 
 def _is_another(reader: Reader, mark: Mark | None) -> bool:
-    """Whether another chunk is in the place of one that was there when the batch was planned."""
+    """True if another chunk is in the place of one that was there when the batch was planned."""
     if mark is None:
         return False
     chunk = reader.chunk_at(mark.first)
@@ -61,7 +61,7 @@ def _is_another(reader: Reader, mark: Mark | None) -> bool:
 
 
 def _will_come(reader: Reader, piece: Range) -> bool:
-    """Whether the end is there, or may only be late: a replica can be behind its leader, for a while."""
+    """True if the end is there. If not, it may be late: a replica can be behind its leader for a while."""
     deadline = time.monotonic() + 3 * _LOOK
     while reader.bounds().end < piece.end:
         if _is_another(reader, piece.mark) or time.monotonic() > deadline:

@@ -59,7 +59,7 @@ class StreamSinkSettings:
 
 
 def are_for_streams(given: Mapping[str, str]) -> bool:
-    """Whether options name a stream, and not a queue."""
+    """True if options name a stream, and not a queue."""
     return any(name.lower() in _WHICH for name in given)
 
 
