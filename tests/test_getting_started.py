@@ -13,6 +13,7 @@ import pytest
 
 from leash.amqp import Channel
 from tests.consumer.kit import depth, until
+from tests.waiting import LONG, started
 
 PAGE = (Path(__file__).parent.parent / "docs" / "getting-started.md").read_text()
 
@@ -42,15 +43,13 @@ def run(here: Path, command: str) -> str:
 def test_the_first_consumer(here: Path, channel: Channel) -> None:
     assert "4000 messages published and confirmed" in run(here, "python publish.py")
     command = ["bash", "-ec", "exec leash consume shop:consumer --plain --every 3"]
-    with subprocess.Popen(
-        command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as app:
+    with started(command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as app:
         try:
             until(lambda: depth(channel, "gold") == depth(channel, "free") == 0)
             until(lambda: depth(channel, "leash.dead.gold") == 1)
         finally:
             app.send_signal(signal.SIGINT)
-            out, errors = app.communicate(timeout=60)
+            out, errors = app.communicate(timeout=LONG)
     assert app.returncode == 0
     assert "event=queue queue=gold depth=" in out
     assert "event=stopped in_time=true in_work=0 unconfirmed=0" in errors

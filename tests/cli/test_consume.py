@@ -21,6 +21,7 @@ from leash.cli.main import app
 from leash.errors import ConfigError
 from tests.cli.kit import leash
 from tests.consumer.kit import depth, fill, until
+from tests.waiting import LONG, started
 
 APP = """
     import os, time
@@ -94,8 +95,8 @@ def test_off_a_terminal_it_prints_lines_and_ends_in_good_order(
     fill(channel, "free", 300)
     command = [sys.executable, "-m", "leash.cli", "consume", "shop:consumer", "--every", "0.3"]
     environment = {**os.environ, "LEASH_URI": uri}
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    with started(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         until(lambda: depth(channel, "gold") == depth(channel, "free") == 0)
         assert process.stdout is not None
@@ -126,7 +127,7 @@ STUCK = """
 
     @consumer.handler
     def work(message):
-        print("begun", flush=True)
+        os.write(1, b"begun\\n")  # at once: print() writes the end of a line by itself
         time.sleep(600)
 """
 
@@ -138,13 +139,13 @@ def test_a_drain_that_ran_out_is_an_exit_status_of_its_own(
     (tmp_path / "shop.py").write_text(textwrap.dedent(STUCK))
     command = [sys.executable, "-m", "leash.cli", "consume", "shop:consumer"]
     environment = {**os.environ, "LEASH_URI": uri}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    with started(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert [process.stdout.readline(), process.stdout.readline()] == ["begun\n"] * 2
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=LONG)
     assert process.returncode == 3
     said = "leash: drain=0.5 s ran out; messages left: 2 (2 with handlers, 0 whose copies are not confirmed)"
     assert said in err.splitlines()[-1]
@@ -158,7 +159,7 @@ def test_on_a_terminal_it_draws_a_table(channel: Channel, uri: str, folder: Path
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "leash.cli", "consume", "shop:consumer", "--every", "0.2"]
     environment = {**os.environ, "LEASH_URI": uri, "COLUMNS": "100", "TERM": "xterm"}
-    with subprocess.Popen(command, cwd=folder, env=environment, stdout=theirs, stderr=theirs) as process:
+    with started(command, cwd=folder, env=environment, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         text, told = b"", False
         late = threading.Timer(120, process.kill)
