@@ -19,9 +19,10 @@ from pamqp.base import Frame as Method
 from leash.amqp import wire
 from leash.amqp.channel import Channel
 from leash.amqp.handshake import Handshake
-from leash.amqp.transport import READ, Transport, open_transport, tls_context
+from leash.amqp.hosts import first_host
+from leash.amqp.transport import READ, Transport
 from leash.amqp.uri import Uri, parse
-from leash.errors import AmqpError, AuthenticationError, ConnectError, ConnectionLost, VirtualHostError
+from leash.errors import AmqpError, ConnectionLost
 from leash.logfmt import logger
 
 log = logger("leash.amqp")
@@ -49,33 +50,12 @@ def connect(
     that host is tried last.
     """
     place = parse(uri)
-    limit = place.timeout if timeout is None else timeout
-    context = None
-    if place.tls:
-        context = tls_context(place.cafile, place.certfile, place.keyfile, place.verify)
-    failures: list[ConnectError] = []
-    for host, port in sorted(place.hosts, key=lambda at: _where(*at) == avoid):
-        deadline = time.monotonic() + limit
-        try:
-            transport = open_transport(host, port, limit, context, place.server_name)
-            try:
-                return Connection(place, transport, _where(host, port), name, heartbeat, deadline)
-            except BaseException:
-                transport.close()
-                raise
-        except (AuthenticationError, VirtualHostError):
-            raise
-        except ConnectError as error:
-            failures.append(error)
-    if len(failures) == 1:
-        raise failures[0]
-    kinds = {type(failure) for failure in failures}
-    kind = kinds.pop() if len(kinds) == 1 else ConnectError
-    raise kind("; ".join(str(failure) for failure in failures))
-
-
-def _where(host: str, port: int) -> str:
-    return f"{host}:{port}"
+    return first_host(
+        place,
+        timeout,
+        avoid,
+        lambda transport, where, deadline: Connection(place, transport, where, name, heartbeat, deadline),
+    )
 
 
 class Connection:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from leash.amqp import uri as amqp
-from leash.amqp.transport import open_transport, tls_context
+from leash.amqp.hosts import first_host
 from leash.amqp.uri import Scheme, Uri
 from leash.backoff import Backoff
 from leash.errors import (
@@ -90,29 +90,12 @@ def connect(
     lost, or did not fit: that host is tried last.
     """
     place = parse(uri)
-    limit = place.timeout if timeout is None else timeout
-    context = None
-    if place.tls:
-        context = tls_context(place.cafile, place.certfile, place.keyfile, place.verify)
-    failures: list[ConnectError] = []
-    for host, port in sorted(place.hosts, key=lambda at: str(Member(*at)) == avoid):
-        deadline = time.monotonic() + limit
-        try:
-            transport = open_transport(host, port, limit, context, place.server_name)
-            try:
-                return Connection(place, transport, str(Member(host, port)), name, heartbeat, deadline)
-            except BaseException:
-                transport.close()
-                raise
-        except (AuthenticationError, VirtualHostError):
-            raise
-        except ConnectError as error:
-            failures.append(error)
-    if len(failures) == 1:
-        raise failures[0]
-    kinds = {type(failure) for failure in failures}
-    kind = kinds.pop() if len(kinds) == 1 else ConnectError
-    raise kind("; ".join(str(failure) for failure in failures))
+    return first_host(
+        place,
+        timeout,
+        avoid,
+        lambda transport, where, deadline: Connection(place, transport, where, name, heartbeat, deadline),
+    )
 
 
 def open_leader(
