@@ -102,10 +102,17 @@ class Failures:
                     message.tries + 1,
                 )
 
+    def tells(self, queue: str, error: BaseException) -> bool:
+        """True if an error may be that of what the handler calls: another try may help."""
+        return self._retry_of(queue).wants(error)
+
     def fail(self, message: Message, error: BaseException) -> None:
         """Record one more failure of a claimed message."""
         engine, queue, failures = self._engine, message.queue, message.tries + 1
         retry = self._retry_of(queue)
+        if engine.gate is not None and engine.gate.excuses(queue) and self.tells(queue, error):
+            self._excuse(message, error)
+            return
         # A draw that is the same in every rehearsal, and another one for the next message.
         wait = retry.wait(failures, crc32(b"%d %d" % (message.tag, failures))) if retry.wants(error) else None
         log.warning(
@@ -130,6 +137,49 @@ class Failures:
         else:
             rejected = self._on_exhausted == "reject"
             self._settle(message, Outcome.REJECTED if rejected else Outcome.DISCARDED)
+
+    def _excuse(self, message: Message, error: BaseException) -> None:
+        """It failed because nothing works now: once more, in place or from the end of its queue, with as many
+        tries as before.
+        """
+        log.warning(
+            "event=handler_failed message_id=%r queue=%r error=%r excused=%r",
+            _id(message),
+            message.queue,
+            error,
+            "the breaker is open: this try does not count",
+        )
+        with self._engine.lock:
+            self._count(message, error, message.tries)
+            self._engine.counts[message.queue]["failed"] += 1
+            self._engine.counts[message.queue]["excused"] += 1
+        self._once_more(message, 0)
+
+    def put_off(self, message: Message) -> bool:
+        """The retry budget is used up: wait for one more delay, without a call. False: it has no delay."""
+        retry = self._retry_of(message.queue)
+        wait = retry.wait(min(message.tries, retry.tries - 1), message.tag) if retry.tries > 1 else None
+        if wait is None or not self._engine.settler.claim(message):
+            return False
+        with self._engine.lock:
+            self._engine.counts[message.queue]["put off"] += 1
+        self._once_more(message, wait)
+        return True
+
+    def _once_more(self, message: Message, wait: int) -> None:
+        """Offer a claimed message again, without counting a failure."""
+        engine = self._engine
+        if message.link.spec.ordered:
+            with engine.lock:
+                now = engine.clock.now()
+                if not message.link.alive:
+                    engine.arrivals.remember(message.link)
+                elif not engine.stopping:
+                    engine.flow.retry_in_place(now, message.queue, message.raw, now + wait * 1_000_000)
+        elif (copy := copies.later(message, wait, failed=False)) is not None:
+            self._send(message, copy)
+        else:
+            engine.settler.settle(message, Outcome.REQUEUED, claimed=True)
 
     def _count(self, message: Message, error: BaseException, failures: int) -> None:
         """By kind, for whoever looks; of too many kinds the one that came last longest ago is forgotten."""
