@@ -373,8 +373,9 @@ def test_retries_are_a_share_of_successes_and_nothing_is_parked_for_want_of_them
     with world.play(consumer):
         begin = world.now()
         world.until(lambda: consumer.stats().queues["q"].counts.get("put off", 0) > 10)
-        for more in range(100, 1100, 10):  # they pay for the rest
-            world.publish("q", [b"%d" % (number * 4 + 1) for number in range(more * 10, more * 10 + 40)])
+        for more in range(40):  # they pay for the rest
+            world.publish("q", [b"%d" % (number * 4 + 1) for number in range(1000 + more, 1100 + more)])
+            world.sleep(0.1)
         world.until(lambda: calls["successes"] == 400 + 4000)
         seconds = world.now() - begin
     assert calls["retries"] == 300
@@ -405,7 +406,7 @@ def test_an_ordered_queue_waits_for_its_retry() -> None:
 def test_wrong_arguments_are_refused() -> None:
     for wrong in ({"failures": 0}, {"failures": 1.5}, {"probe": 0}, {"probe": -1}, {"patience": "long"}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
-            Breaker(**wrong)  # type: ignore[arg-type]
+            Breaker(**wrong)
     with pytest.raises(ConfigError, match="breaker"):
         Consumer(URI, ["q"], breaker=5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="breaker"):

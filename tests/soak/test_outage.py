@@ -69,9 +69,8 @@ def test_an_outage_of_a_minute(kind: str, channel: Channel, uri: str) -> None:
         until(lambda: len(done) == len(published))
         counts = consumer.stats().queues["q"].counts
     after = sum(end + 2 <= at < end + 3 for at in ends)
-    print(
-        f"{kind}: {len(published)} messages, {len(calls)} calls, {counts}, full {full:.0f}/s, after {after}/s"
-    )  # noqa: T201
+    figures = f"{len(published)} messages, {len(calls)} calls, full {full:.0f}/s, after {after}/s"
+    print(kind, figures, counts)  # noqa: T201
     assert depth(channel, "leash.dead.q") == 0
     assert counts.get("parked", 0) == 0
     assert len(calls) <= 1.1 * len(published)
