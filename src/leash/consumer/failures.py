@@ -1,6 +1,7 @@
 """Decides what becomes of every message that was not simply done.
 
-    it failed, and tries are left       a copy for later; on an ordered lane, once more in place
+    it failed, and tries are left       a copy for later; on an ordered lane, once more in place; back
+                                        into a queue that delays what is rejected to it
     it failed for the last time         `on_exhausted`: parked, rejected or discarded
     it was redelivered too often        rescued into limbo (see `leash.amqp.rescue`)
     its handler never returned          parked, whatever `on_exhausted` says
@@ -15,7 +16,7 @@ import logging
 from collections.abc import Callable
 from zlib import crc32
 
-from leash.amqp import Connection, Outgoing
+from leash.amqp import Connection, Outgoing, rescue
 from leash.amqp.rescue import limbo_queue
 from leash.consumer import copies
 from leash.consumer.courier import Republisher
@@ -130,6 +131,8 @@ class Failures:
                 engine.counts[queue]["retried"] += 1
         if wait is not None and message.link.spec.ordered:
             self.again_in_place(message, wait)
+        elif wait is not None and _delayed_by_queue(message):
+            engine.settler.settle(message, Outcome.DELAYED, claimed=True)
         elif wait is not None and (copy := copies.later(message, wait)) is not None:
             self._send(message, copy)
         elif self._on_exhausted == "park":
@@ -287,6 +290,12 @@ class Failures:
                 engine.flow.parked(message.queue)
                 engine.wake()
         engine.nudge.set()
+
+
+def _delayed_by_queue(message: Message) -> bool:
+    """True if its queue can keep it until the next try, and is not near dropping it for that."""
+    link = message.link
+    return link.delays and rescue.delivery_count(message.raw_properties) + 1 < rescue.danger(link.limit)
 
 
 def _id(message: Message) -> str | None:
