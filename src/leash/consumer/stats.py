@@ -74,8 +74,8 @@ class QueueStats:
     sheds: dict[str, int]
     """Standing delays, by what was done: signal, return, drop."""
     counts: dict[str, int]
-    """Messages by event: failed, excused, retried, put off, parked, rejected, requeued, given back, returned,
-    dropped, lost."""
+    """Messages by event: failed, excused, retried, delayed, put off, parked, rejected, requeued, given back,
+    returned, dropped, lost."""
     message_bytes: int | None
     """The mean length of its message bodies, weighted towards recent ones; None before the first."""
     why: str = ""
