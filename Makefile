@@ -22,7 +22,7 @@ $(error RabbitMQ $(BROKER) is not to be had; see above)
 endif
 endif
 
-.PHONY: help setup demo test test-broker quick check reference bench soak clean
+.PHONY: help setup demo test test-broker quick check reference dist bench soak clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,7 +45,7 @@ test-broker: setup  ## of these, those that need RabbitMQ and no Spark: make tes
 	$(PYTEST) -m "broker and not spark and not soak"
 
 quick: $(VENV)/.installed  ## of these, those that need neither: make quick PYTHON=3.12
-	$(PYTEST) -m "not broker and not spark and not soak"
+	$(PYTEST) -m "not broker and not spark and not install and not soak"
 
 check: $(VENV)/.installed  ## lint, format and types
 	$(BIN)/ruff check .
@@ -54,6 +54,9 @@ check: $(VENV)/.installed  ## lint, format and types
 
 reference: $(VENV)/.installed  ## write docs/reference.md from the code
 	$(BIN)/python scripts/reference.py
+
+dist: $(VENV)/.installed  ## wheel and sdist, in dist/: the same bytes whenever a commit is built
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d dist
 
 bench: setup  ## side by side with other clients; writes docs/results.md
 	@./scripts/system-packages rabbitmq-c || true

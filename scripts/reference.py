@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 import leash.errors
-from leash import Budget, Consumer, Message, Partitions, Publisher, Queue, Retry
+from leash import Breaker, Budget, Consumer, Message, Partitions, Publisher, Queue, Retry
 from leash.cli.main import app
 from leash.consumer import BudgetStats, QueueStats, Stats
 from leash.consumer.metrics import ConsumerCollector
@@ -37,7 +37,7 @@ def page() -> str:
     ]
     parts += [
         f"## `{kind.__name__}`\n\n{_about(kind)}\n\n{_arguments(kind)}\n{_members(kind)}"
-        for kind in (Consumer, Queue, Retry, Budget, Publisher, Partitions)
+        for kind in (Consumer, Queue, Retry, Breaker, Budget, Publisher, Partitions)
     ]
     parts.append(f"## `Till`\n\n{_about(Till)}\n\n{_members(Till)}")
     parts.append(f"## `Message`\n\n{_about(Message)}\n\n{_members(Message)}")

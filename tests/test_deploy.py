@@ -13,7 +13,7 @@ import typer
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from leash import Consumer, Queue
+from leash import Breaker, Consumer, Queue
 from leash.cli.main import app
 from leash.consumer import health
 from leash.consumer.metrics import ConsumerCollector
@@ -29,7 +29,7 @@ _FUNCTIONS = {
 @pytest.fixture(scope="module")
 def metrics() -> set[str]:
     """Every name that a scrape can show."""
-    consumer = Consumer("amqp://localhost", [Queue("q", rate=1)])
+    consumer = Consumer("amqp://localhost", [Queue("q", rate=1, breaker=Breaker())])
     consumer.handler(lambda _: None)
     registry = CollectorRegistry()
     registry.register(ConsumerCollector(consumer))

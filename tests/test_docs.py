@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from tests.examples_in_docs import PAGES, execute, snippets
 TESTED = {
     "README.md": 4,
     "budgets.md": 2,
-    "consumer.md": 3,
+    "consumer.md": 4,
     "getting-started.md": 4,
     "lab.md": 2,
     "operations.md": 2,
@@ -107,6 +108,28 @@ def test_middleware(channel: Channel, uri: str, capsys: pytest.CaptureFixture[st
     with running(consumer):
         until(lambda: consumer.stats().queues["orders"].handled == 1)
     assert capsys.readouterr().out.startswith("orders ")
+
+
+def test_a_breaker_and_a_retry_budget(channel: Channel, uri: str) -> None:
+    fill(channel, "mail", 30)
+    fill(channel, "invoices", 30)
+    consumer: Consumer = execute("consumer.md", snippets("consumer.md")[3], uri)["consumer"]
+    down = threading.Event()
+    down.set()
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        if message.queue == "mail" and down.is_set():
+            raise ConnectionError("down")
+
+    with running(consumer):
+        until(lambda: consumer.stats().queues["mail"].counts.get("excused", 0) >= 3)
+        until(lambda: consumer.stats().queues["invoices"].handled == 30)
+        assert consumer.stats().queues["mail"].breaker == "open"
+        down.clear()
+        until(lambda: depth(channel, "mail") == consumer.stats().queues["mail"].unsettled == 0)
+        until(lambda: consumer.stats().queues["mail"].breaker == "closed")
+    assert depth(channel, "leash.dead.mail") == 0
 
 
 @pytest.mark.parametrize(

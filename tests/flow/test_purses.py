@@ -24,7 +24,7 @@ def asked(flow: Flow) -> list[int]:
 
 def grant(flow: Flow, purse: Purse, now: int, count: int, until: int = NEVER) -> None:
     purse.permits.grant(now, count, until)
-    flow.granted(now)
+    flow.told(now)
 
 
 def test_without_a_permit_a_lane_sits_out_and_the_others_go_on() -> None:

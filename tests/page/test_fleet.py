@@ -94,6 +94,8 @@ def test_a_process_that_is_silent_for_three_seconds_is_gone_and_one_that_says_go
         (queue(), queue(failed=3), "failing"),
         (queue(rate=5), queue(rate=5, why="throttled", resumes=0.2, depth=10), "throttled"),
         (queue(), queue(why="paused", consumed=False), "paused"),
+        (queue(), queue(why="breaker open", breaker="open", depth=10), "breaker open"),
+        (queue(), queue(breaker="half-open"), "breaker open"),
         (queue(), queue(depth=90_000), "noisy"),
         (queue(), queue(depth=5, handled=10, handler_seconds=9.0), "noisy"),
     ],
@@ -140,6 +142,18 @@ def test_a_broken_bound_is_named_with_whoever_broke_it_and_is_in_the_certificate
     assert process["kept"] is False
     assert process["broke_it"] == {"q": "window-limited"}
     assert told["queues"][0]["promised"]["share"] == 1.0
+
+
+def test_a_queue_with_an_open_breaker_leaves_its_share_to_the_others_and_is_in_the_certificate() -> None:
+    fleet = Fleet()
+    then, now = queue(breaker="closed"), queue(breaker="open", why="breaker open", depth=9)
+    fleet.heard(1.0, report("a", queues={"it": then, "other": then}))
+    fleet.heard(2.0, report("a", 2.0, queues={"it": now, "other": queue(depth=9, handled=50)}))
+    fleet.heard(2.0, report("b", 2.0, queues={"it": then}))
+    targets = {each["name"]: each["target"] for each in fleet.view(2.0)["queues"]}
+    assert targets == {"it": 0.0, "other": 1.0}
+    told = {each["queue"]: each["breaker"] for each in fleet.certificate(2.0)["queues"]}
+    assert told == {"it": "open", "other": ""}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 An existing queue is declared with other arguments, which changes nothing: the broker refuses, and names the
 first argument that differs and its value. Asked again with that one corrected, it names the next, until only
 an argument is left that no queue can have. That argument also keeps the broker from creating a missing
-queue.
+queue. It hides those that the broker compares after it, so a quorum queue is then asked with another one,
+which the broker refuses for a new queue and does not compare for an existing one.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from leash.amqp.connection import Connection
 from leash.errors import AccessRefused, PreconditionFailed, ResourceLocked
 
 _IMPOSSIBLE = {"x-queue-leader-locator": "leash"}
+_LATER = {"x-max-age": "leash"}
 _DIFFERS = re.compile(
     r"inequivalent arg '([^']+)' .* but current is (?:the value '(.*)' of type '(\w+)'|'(\w+)'|none)"
 )
+_DELAYS_FROM = (4, 3)
 _MOST = 30  # arguments a queue can have
 
 
@@ -36,11 +39,19 @@ class Traits:
     def single_active(self) -> bool:
         return bool(self.arguments.get("x-single-active-consumer"))
 
+    @property
+    def delays(self) -> bool:
+        """True if it delays a message that is rejected to it, by itself."""
+        least = self.arguments.get("x-delayed-retry-min")
+        kinds = ("failed", "all")
+        return self.arguments.get("x-delayed-retry-type") in kinds and isinstance(least, int) and least > 0
+
 
 def traits(connection: Connection, queue: str) -> Traits | None:
     """The traits of a queue; None if this user may not ask. NotFound if there is no such queue."""
     guess = Traits()
     unclear = False
+    impossible = _IMPOSSIBLE
     for _ in range(_MOST):
         try:
             with connection.channel() as channel:
@@ -50,9 +61,11 @@ def traits(connection: Connection, queue: str) -> Traits | None:
                     kind=guess.kind,
                     durable=guess.durable,
                     auto_delete=guess.auto_delete,
-                    arguments={**guess.arguments, **_IMPOSSIBLE},
+                    arguments={**guess.arguments, **impossible},
                 )
-            return guess  # 3.10 does not compare it for classic queues
+            return (
+                guess  # none is left; or 3.10, which does not compare the impossible one for classic queues
+            )
         except PreconditionFailed as error:
             differs = _DIFFERS.search(error.text)
             if differs is None:
@@ -61,7 +74,9 @@ def traits(connection: Connection, queue: str) -> Traits | None:
                     return None
                 unclear = True  # once is not enough: the queue may have been declared just now
             elif not _correct(guess, *differs.groups()):
-                return guess
+                if guess.kind != "quorum" or connection.version < _DELAYS_FROM:
+                    return guess
+                impossible = _LATER
         except (AccessRefused, ResourceLocked):
             _look(connection, queue)
             return None

@@ -81,6 +81,8 @@ def _note(each: QueueStats, failing: int, now: Stats) -> tuple[int, str]:
         return 5, "unfair"
     if each.running is not None and each.running > 10 * _LATE:
         return 4, f"busy {each.running:.0f} s"
+    if each.breaker not in ("", "closed"):
+        return 4, "breaker open"
     if failing:
         return 3, f"{failing} failed"
     if each.why == "throttled" or (each.tokens is not None and each.tokens < 1):

@@ -6,15 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leash.consumer.breaker import Breaker
     from leash.consumer.consumer import Consumer
     from leash.consumer.message import Message
     from leash.consumer.retry import Retry
     from leash.consumer.settings import Queue
     from leash.consumer.stats import BudgetStats, QueueStats, Stats
 
-__all__ = ["BudgetStats", "Consumer", "Message", "Queue", "QueueStats", "Retry", "Stats"]
+__all__ = ["Breaker", "BudgetStats", "Consumer", "Message", "Queue", "QueueStats", "Retry", "Stats"]
 
 _ROOMS = {
+    "Breaker": "breaker",
     "BudgetStats": "stats",
     "Consumer": "consumer",
     "Message": "message",

@@ -13,6 +13,7 @@ from typing import Any, get_args, overload
 
 from leash.amqp.uri import Uri, parse
 from leash.consumer.beside import Beside
+from leash.consumer.breaker import Breaker, checked
 from leash.consumer.costs import Asked, costs_of
 from leash.consumer.handlers import D, Decorator, Handlers, Middleware, R
 from leash.consumer.message import Message
@@ -54,6 +55,8 @@ class Consumer:
             loop for an `async def`. Default: 1; with partitions, one for each queue.
         retry: How often and how far apart a failing message is tried. Default: `Retry()`, which is five
             tries, two seconds apart. None: one try.
+        breaker: A `Breaker` for every queue without its own: while the handler of a queue fails again and
+            again, it slows to single probes. Default: None.
         on_exhausted: What becomes of a message after its last try: "park" (the default) copies it, with the
             error, to `leash.dead.<queue>`; "reject" sends it to the queue's dead-letter exchange, or drops it
                 if there is none; "discard" drops it.
@@ -89,6 +92,7 @@ class Consumer:
         partitions: str | None = None,
         workers: int | None = None,
         retry: Retry | None = _RETRY,
+        breaker: Breaker | None = None,
         on_exhausted: OnExhausted = "park",
         cost: Asked = "count",
         rate: Number | None = None,
@@ -122,6 +126,7 @@ class Consumer:
             queues=specs,
             workers=count,
             retry=_checked(retry),
+            breaker=checked(breaker),
             on_exhausted=on_exhausted,
             cost=kind,
             costs=costs,
@@ -183,6 +188,7 @@ class Consumer:
             raise ConfigError("handler", given, "one for all queues of the partitions: no names")
         for queue in given:
             self._known(queue)
+        self.settings.sharing.update(dict.fromkeys(given, given))
         if retry is not _RETRY:
             own = dict.fromkeys(given, _checked(retry))
             self.settings = replace(self.settings, retries={**self.settings.retries, **own})

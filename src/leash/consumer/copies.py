@@ -145,10 +145,13 @@ def _declare(connection: Connection, queue: Wanted) -> None:
         ) from refused
 
 
-def later(message: Message, wait: int) -> Outgoing | None:
-    """The copy that is redelivered after `wait` ms; None: ours do not fit into the frame of its headers."""
+def later(message: Message, wait: int, failed: bool = True) -> Outgoing | None:
+    """The copy that is redelivered after `wait` ms; None: ours do not fit into the frame of its headers.
+    `failed`: that is one more try.
+    """
     target = retry_queue(message.queue, wait) if wait else message.queue
-    properties = _properties(message.raw_properties, {**_address(message), **_DEATHS})
+    headers = {**_address(message), **_DEATHS, TRIES: message.tries + failed}
+    properties = _properties(message.raw_properties, headers)
     if len(properties) > _room(message):
         return None
     return Outgoing(message.body, "", target, properties, mandatory=True)

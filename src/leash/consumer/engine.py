@@ -26,6 +26,7 @@ from leash.flow import Ask, Dispatch, Flow, Probe, SetWindow
 from leash.logfmt import logger
 
 if TYPE_CHECKING:
+    from leash.consumer.gate import Gate
     from leash.consumer.limbo import Limbo
     from leash.consumer.message import Message
 
@@ -88,6 +89,7 @@ class Engine:
         self.arrivals = Arrivals(self, costs, deadlines)
         self.settler = Settler(self)
         self.limbo: Limbo | None = None
+        self.gate: Gate | None = None
         self._idle = 0
         self._next_look = NEVER  # when the first waiting worker looks again
 
@@ -287,7 +289,7 @@ class Engine:
 
     def granted(self) -> None:
         """Wake the workers: permits of a budget came."""
-        self.flow.granted(self.clock.now())
+        self.flow.told(self.clock.now())
         self.ready.notify_all()
         if self.on_ready is not None:
             self.on_ready()

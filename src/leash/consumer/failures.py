@@ -1,6 +1,7 @@
 """Decides what becomes of every message that was not simply done.
 
-    it failed, and tries are left       a copy for later; on an ordered lane, once more in place
+    it failed, and tries are left       a copy for later; on an ordered lane, once more in place; back
+                                        into a queue that delays what is rejected to it
     it failed for the last time         `on_exhausted`: parked, rejected or discarded
     it was redelivered too often        rescued into limbo (see `leash.amqp.rescue`)
     its handler never returned          parked, whatever `on_exhausted` says
@@ -15,7 +16,7 @@ import logging
 from collections.abc import Callable
 from zlib import crc32
 
-from leash.amqp import Connection, Outgoing
+from leash.amqp import Connection, Outgoing, rescue
 from leash.amqp.rescue import limbo_queue
 from leash.consumer import copies
 from leash.consumer.courier import Republisher
@@ -102,10 +103,17 @@ class Failures:
                     message.tries + 1,
                 )
 
+    def tells(self, queue: str, error: BaseException) -> bool:
+        """True if an error may be that of what the handler calls: another try may help."""
+        return self._retry_of(queue).wants(error)
+
     def fail(self, message: Message, error: BaseException) -> None:
         """Record one more failure of a claimed message."""
         engine, queue, failures = self._engine, message.queue, message.tries + 1
         retry = self._retry_of(queue)
+        if engine.gate is not None and engine.gate.excuses(queue) and self.tells(queue, error):
+            self._excuse(message, error)
+            return
         # A draw that is the same in every rehearsal, and another one for the next message.
         wait = retry.wait(failures, crc32(b"%d %d" % (message.tag, failures))) if retry.wants(error) else None
         log.warning(
@@ -123,6 +131,8 @@ class Failures:
                 engine.counts[queue]["retried"] += 1
         if wait is not None and message.link.spec.ordered:
             self.again_in_place(message, wait)
+        elif wait is not None and _delayed_by_queue(message):
+            engine.settler.settle(message, Outcome.DELAYED, claimed=True)
         elif wait is not None and (copy := copies.later(message, wait)) is not None:
             self._send(message, copy)
         elif self._on_exhausted == "park":
@@ -130,6 +140,49 @@ class Failures:
         else:
             rejected = self._on_exhausted == "reject"
             self._settle(message, Outcome.REJECTED if rejected else Outcome.DISCARDED)
+
+    def _excuse(self, message: Message, error: BaseException) -> None:
+        """It failed because nothing works now: once more, in place or from the end of its queue, with as many
+        tries as before.
+        """
+        log.warning(
+            "event=handler_failed message_id=%r queue=%r error=%r excused=%r",
+            _id(message),
+            message.queue,
+            error,
+            "the breaker is open: this try does not count",
+        )
+        with self._engine.lock:
+            self._count(message, error, message.tries)
+            self._engine.counts[message.queue]["failed"] += 1
+            self._engine.counts[message.queue]["excused"] += 1
+        self._once_more(message, 0)
+
+    def put_off(self, message: Message) -> bool:
+        """The retry budget is used up: wait for one more delay, without a call. False: it has no delay."""
+        retry = self._retry_of(message.queue)
+        wait = retry.wait(min(message.tries, retry.tries - 1), message.tag) if retry.tries > 1 else None
+        if wait is None or not self._engine.settler.claim(message):
+            return False
+        with self._engine.lock:
+            self._engine.counts[message.queue]["put off"] += 1
+        self._once_more(message, wait)
+        return True
+
+    def _once_more(self, message: Message, wait: int) -> None:
+        """Offer a claimed message again, without counting a failure."""
+        engine = self._engine
+        if message.link.spec.ordered:
+            with engine.lock:
+                now = engine.clock.now()
+                if not message.link.alive:
+                    engine.arrivals.remember(message.link)
+                elif not engine.stopping:
+                    engine.flow.retry_in_place(now, message.queue, message.raw, now + wait * 1_000_000)
+        elif (copy := copies.later(message, wait, failed=False)) is not None:
+            self._send(message, copy)
+        else:
+            engine.settler.settle(message, Outcome.REQUEUED, claimed=True)
 
     def _count(self, message: Message, error: BaseException, failures: int) -> None:
         """By kind, for whoever looks; of too many kinds the one that came last longest ago is forgotten."""
@@ -237,6 +290,12 @@ class Failures:
                 engine.flow.parked(message.queue)
                 engine.wake()
         engine.nudge.set()
+
+
+def _delayed_by_queue(message: Message) -> bool:
+    """True if its queue can keep it until the next try, and is not near dropping it for that."""
+    link = message.link
+    return link.delays and rescue.delivery_count(message.raw_properties) + 1 < rescue.danger(link.limit)
 
 
 def _id(message: Message) -> str | None:

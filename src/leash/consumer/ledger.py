@@ -16,7 +16,7 @@ def frame(channel: int, tag: int, outcome: Outcome) -> bytes:
         return wire.nack(channel, tag, requeue=True)
     if outcome is Outcome.DROPPED:
         return wire.nack(channel, tag, requeue=False)
-    return wire.reject(channel, tag, requeue=outcome is Outcome.REQUEUED)
+    return wire.reject(channel, tag, requeue=outcome in (Outcome.REQUEUED, Outcome.DELAYED))
 
 
 class Ledger:

@@ -45,6 +45,7 @@ class Link:
         limit: int | None = LIMIT,
         counted: bool = False,
         fleeting: bool = False,
+        delays: bool = False,
         limbo: bool = False,
     ) -> None:
         self.clock = clock
@@ -54,6 +55,8 @@ class Link:
         """True if the broker counts redeliveries; otherwise such a header is the publisher's."""
         self.fleeting = fleeting
         """True if the broker deletes the queue with its last consumer, or may: so one always stays."""
+        self.delays = delays
+        """True if the queue delays what is rejected to it, and so does the waiting between two tries."""
         self.limbo = limbo
         """True if it takes messages out of limbo one by one and has no consumer."""
         self.queue = spec.name

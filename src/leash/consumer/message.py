@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from leash.amqp.properties import Properties, decode_properties, read_header, with_headers
-from leash.amqp.rescue import COUNTS, rescues
+from leash.amqp.rescue import COUNTS, delivery_count, rescues
 from leash.consumer.raw import Raw
 from leash.consumer.settle import Outcome
 from leash.errors import ProtocolError
@@ -84,12 +84,13 @@ class Message:
     @property
     def tries(self) -> int:
         """How often it failed before."""
+        failures = self.failures + (delivery_count(self.raw_properties) if self.link.delays else 0)
         if _TRIED not in self.raw_properties:
-            return self.failures
+            return failures
         tries = read_header(
             self.raw_properties, TRIES
         )  # other malformed headers are the handler's to deal with
-        return self.failures + (min(max(0, tries), _TRIES_MOST) if isinstance(tries, int) else 0)
+        return failures + (min(max(0, tries), _TRIES_MOST) if isinstance(tries, int) else 0)
 
     @property
     def age(self) -> float:

@@ -35,7 +35,14 @@ _GAUGES: dict[str, tuple[str, _Read]] = {
         lambda q: q.unsettled * (q.message_bytes or 0),
     ),
     "leash_tokens": ("What its rate allows at once; below 0 is debt", lambda q: q.tokens),
-    "leash_sitting_out": ("1 while it is paused, throttled, or ordered and busy", lambda q: q.blocked),
+    "leash_sitting_out": (
+        "1 while it is paused, throttled, failing, or ordered and busy",
+        lambda q: q.blocked,
+    ),
+    "leash_breaker_open": (
+        "1 while its breaker is not closed",
+        lambda q: q.breaker != "closed" if q.breaker else None,
+    ),
     "leash_queue_connected": ("1 while it is being consumed", lambda q: q.connected),
 }
 _COUNTERS: dict[str, tuple[str, _Read]] = {
@@ -44,13 +51,16 @@ _COUNTERS: dict[str, tuple[str, _Read]] = {
     "leash_buffer_wait_seconds": ("Time that messages waited here for a worker", lambda q: q.wait_seconds),
     "leash_failed": ("Messages whose handler raised", lambda q: q.counts.get("failed", 0)),
     "leash_retried": ("Messages sent to wait for another try", lambda q: q.counts.get("retried", 0)),
+    "leash_excused": ("Failures that used up no try", lambda q: q.counts.get("excused", 0)),
+    "leash_put_off": ("Retries that a retry budget put off", lambda q: q.counts.get("put off", 0)),
+    "leash_breaker_opened": ("How often its breaker opened", lambda q: q.counts.get("opened", 0)),
     "leash_parked": ("Messages given up on and parked", lambda q: q.counts.get("parked", 0)),
 }
 _HISTOGRAMS: dict[str, tuple[str, Callable[[QueueStats], Times]]] = {
     "leash_wait_duration_seconds": ("How long a message waited here for a worker", lambda q: q.waited),
     "leash_handler_duration_seconds": ("How long a message's handler took", lambda q: q.handled_in),
 }
-_NAMED = ("failed", "retried", "parked")
+_NAMED = ("failed", "excused", "retried", "put off", "opened", "parked")
 
 
 class ConsumerCollector(Collector):

@@ -54,6 +54,9 @@ class _Failures(Failures):
         else:
             super().fail(message, error)
 
+    def tells(self, queue: str, error: BaseException) -> bool:
+        return not isinstance(error, Wait) and super().tells(queue, error)
+
     def exempt(self, properties: bytes) -> bool:
         return gates.is_control(properties)
 

@@ -205,6 +205,7 @@ class Connector:
                 limit=spec.delivery_limit or self._limit_of(spec, told),
                 counted=told is None or told.kind == "quorum",
                 fleeting=told is None or told.auto_delete,
+                delays=told is not None and told.delays,
             )
         channel.on_lost = lambda error: engine.lost(link, error)
         return link

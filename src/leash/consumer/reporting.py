@@ -95,6 +95,7 @@ def _queue(each: QueueStats) -> dict[str, Any]:
         "rate": each.rate,
         "tokens": None if each.tokens is None else round(each.tokens, 2),
         "why": each.why,
+        "breaker": each.breaker,
         "resumes": None if each.resumes is None else round(each.resumes, 3),
         "oldest": None if each.oldest is None else round(each.oldest, 3),
         "running": None if each.running is None else round(each.running, 3),

@@ -6,7 +6,8 @@ import sys
 from dataclasses import dataclass
 
 from leash.errors import ConfigError, Undecodable
-from leash.policies.exact import whole
+from leash.policies.exact import Number, whole
+from leash.policies.retry_budget import RetryBudget
 from leash.units import nanoseconds
 
 Errors = type[BaseException] | tuple[type[BaseException], ...]
@@ -31,6 +32,9 @@ class Retry:
         give_up_on: Exceptions that are not worth another try, whatever `on` says. Default: none.
         jitter: The spread of the waits, as a fraction of each: 0.1 is 90 to 110 %, by five queues instead
             of one. Default: 0.
+        budget: Retries are at most this share of successes, 0.1 for example, and one a second; a message that
+            is due beyond that waits for one more delay, uncounted. By queue and process. Default: None, no
+            limit.
     """
 
     tries: int = 5
@@ -40,6 +44,7 @@ class Retry:
     on: Errors = BaseException
     give_up_on: Errors = ()
     jitter: float = 0.0
+    budget: Number | None = None
 
     def __post_init__(self) -> None:
         whole("tries", self.tries, 1)
@@ -55,6 +60,10 @@ class Retry:
             kinds = errors if isinstance(errors, tuple) else (errors,)
             if not all(isinstance(each, type) and issubclass(each, BaseException) for each in kinds):
                 raise ConfigError(name, errors, "an exception, or a tuple of them")
+        if self.budget is not None:
+            RetryBudget(self.budget)
+            if not self.delay:
+                raise ConfigError("budget", self.budget, "a delay above 0 with it")
 
     def wants(self, error: BaseException) -> bool:
         """True if another try may help. A body that cannot be decoded never will be."""

@@ -17,6 +17,7 @@ from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.courier import Republisher
 from leash.consumer.engine import Engine
 from leash.consumer.failures import Failures
+from leash.consumer.gate import gate_of
 from leash.consumer.limbo import Limbo
 from leash.consumer.reconnect import Connector
 from leash.consumer.settings import Settings
@@ -84,6 +85,7 @@ class Session:
         self._republisher.barred = decides.barred
         engine.limbo = Limbo(engine, queues, decides)
         engine.settler.out_of_limbo = decides.out_of_limbo
+        engine.gate = gate_of(settings, engine, decides)
         self.pool = parts.pool(engine, handler, settings.workers, batch, decides.failed)
         self._connector = parts.connector(engine, uri, name, queues, decides.prepare)
         self._connector.on_moved = self._republisher.leave

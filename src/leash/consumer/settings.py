@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, get_args
 
 from leash.amqp.uri import Uri
+from leash.consumer.breaker import Breaker, checked
 from leash.consumer.costs import Costs, header_cost
 from leash.consumer.raw import REDELIVERED, Raw
 from leash.consumer.retry import Retry
@@ -66,6 +67,8 @@ class Queue:
             Default: False.
         delivery_limit: How often the broker delivers a message before it drops it. Default: None, which
             asks the broker. Give it if a policy sets it, or if this user lacks the configure permission.
+        breaker: A `Breaker`, which slows the queue to single probes while its handler fails again and again.
+            Default: None, the consumer's.
         kind: The type of its dead queue, "classic" or "quorum". "auto" (the default): the queue's own type,
             or classic if that is not known.
         declare: Create the queue, durable, if it does not exist: "classic", "quorum", or True for the virtual
@@ -87,6 +90,7 @@ class Queue:
     ordered: bool = False
     exclusive: bool = False
     delivery_limit: int | None = None
+    breaker: Breaker | None = None
     kind: Literal["auto", "classic", "quorum"] = "auto"
     declare: bool | Literal["classic", "quorum"] = False
 
@@ -117,6 +121,7 @@ class Queue:
         for argument, value in (("ordered", self.ordered), ("exclusive", self.exclusive)):
             if not isinstance(value, bool):
                 raise ConfigError(argument, value, "True or False")
+        checked(self.breaker)
         if self.deadline is not None:
             nanoseconds("deadline", self.deadline)
         if nanoseconds("target", self.target) > nanoseconds("interval", self.interval):
@@ -184,9 +189,16 @@ class Settings:
     name: str
     retries: Mapping[str, Retry] = field(default_factory=dict)
     """Of queues that have their own."""
+    breaker: Breaker | None = None
+    """Of queues that have none of their own."""
+    sharing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The queues that share a handler with a queue, unless it is the handler for all."""
 
     def retry_of(self, queue: str) -> Retry:
         return self.retries.get(queue, self.retry)
+
+    def breaker_of(self, queue: Queue) -> Breaker | None:
+        return self.breaker if queue.breaker is None else queue.breaker
 
     def flow(self, batch: int = 1) -> Flow:
         """A Flow with these settings; `batch` is the number of messages in all workers' batches together."""

@@ -9,6 +9,7 @@
     REQUEUED      reject(requeue)           the handler said requeue(): counts as a delivery on quorum queues;
                                             out of limbo it is REPUBLISHED to its own queue instead, and on
                                             an ordered lane it stays, to be handled next
+    DELAYED       reject(requeue)           it failed, and its queue delays it until the next try
     REJECTED      reject                    the handler said reject(), or on_exhausted="reject"; out of limbo
                                             it is REPUBLISHED to the dead-letter exchange, or parked
     DROPPED       nack                      past its deadline, in drop mode
@@ -39,6 +40,7 @@ class Outcome(Enum):
     DISCARDED = "discarded"
     GIVEN_BACK = "given back"
     REQUEUED = "requeued"
+    DELAYED = "delayed"
     REJECTED = "rejected"
     DROPPED = "dropped"
 

@@ -10,7 +10,7 @@ from leash.consumer.durations import NONE, Durations, Times, merged
 from leash.consumer.engine import Engine
 from leash.consumer.raw import ARRIVED, PROPERTIES, Raw
 from leash.errors import LeashError
-from leash.flow.lane import BUSY, PARKING, PAUSED, THROTTLED, WAITING
+from leash.flow.lane import BUSY, OPEN, PARKING, PAUSED, THROTTLED, WAITING
 from leash.units import SECOND
 
 if TYPE_CHECKING:
@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from leash.policies.permits import Permits
 
 
-_WHY = {PAUSED: "paused", THROTTLED: "throttled", PARKING: "parking", WAITING: "waiting", BUSY: "busy"}
+_WHY = {
+    PAUSED: "paused",
+    OPEN: "breaker open",
+    THROTTLED: "throttled",
+    PARKING: "parking",
+    WAITING: "waiting",
+    BUSY: "busy",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +68,21 @@ class QueueStats:
     tokens: float | None
     """What its rate allows at once; below 0 is debt. None without a rate."""
     blocked: bool
-    """True if it sits out: paused, throttled, without a permit of its budget, or ordered and busy."""
+    """True if it sits out: paused, throttled, without a permit, ordered and busy, or with an open breaker."""
     connected: bool
     """True if it is being consumed."""
     sheds: dict[str, int]
     """Standing delays, by what was done: signal, return, drop."""
     counts: dict[str, int]
-    """Messages by event: failed, retried, parked, rejected, requeued, given back, returned, dropped, lost."""
+    """Messages by event: failed, excused, retried, delayed, put off, parked, rejected, requeued, given back,
+    returned, dropped, lost."""
     message_bytes: int | None
     """The mean length of its message bodies, weighted towards recent ones; None before the first."""
     why: str = ""
-    """Why it sits out: paused, throttled, busy (in order), waiting (for its next try) or parking."""
+    """Why it sits out: paused, throttled, breaker open, busy (in order), waiting (for its next try) or
+    parking."""
     resumes: float | None = None
-    """Seconds until it is no longer throttled, or until its next try is due; None if it is neither."""
+    """Seconds until it is no longer throttled, or until its next try or probe is due; else None."""
     oldest: float | None = None
     """Age in seconds of the first message here that no worker has begun; None if there is none."""
     running: float | None = None
@@ -84,6 +93,8 @@ class QueueStats:
     """How long messages waited here for a worker: how many within 1 ms, 5 ms, ... 300 s, and more."""
     handled_in: Times = NONE
     """How long handlers took, in the same form."""
+    breaker: str = ""
+    """The state of its breaker: closed, open or half-open; empty if it has none."""
 
 
 class ErrorStats(NamedTuple):
@@ -217,6 +228,7 @@ def _queue(
     durations: list[Durations],
 ) -> QueueStats:
     link = engine.links.get(lane.name)
+    circuit = engine.gate.circuits.get(lane.name) if engine.gate is not None else None
     return QueueStats(
         lane.name,
         lane.quantum,
@@ -246,10 +258,13 @@ def _queue(
         None if lane.bucket is None else float(lane.bucket.rate),
         merged(each.waited for each in durations),
         merged(each.handled for each in durations),
+        circuit.state if circuit else "",
     )
 
 
 def _resumes(now: int, lane: LaneState) -> float | None:
+    if lane.blocks & OPEN and lane.probe_at is not None:
+        return max(0, lane.probe_at - now) / SECOND
     if lane.blocks & THROTTLED and lane.bucket is not None:
         return lane.bucket.wait(now) / SECOND
     if lane.blocks & WAITING and lane.wakes is not None:

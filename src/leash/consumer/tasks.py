@@ -35,6 +35,8 @@ class TaskPool(Pool):
         self._waiting: list[asyncio.Future[None]] = []
         self._told = False
         self._due = threading.Event()
+        if self.engine.gate is not None:
+            self.handler = self.engine.gate.around_async(self.handler)
 
     def start(self) -> None:
         for target, name in ((self._run_loop, "leash-loop"), (self._write, "leash-writer")):

@@ -32,6 +32,8 @@ class ThreadPool(Pool):
         self._looping: threading.Thread | None = None
         self._left = threading.Event()
         self._starting = threading.Lock()
+        if self.engine.gate is not None:
+            self.handler = self.engine.gate.around(self.handler, self.await_)
 
     def inside(self) -> bool:
         return super().inside() or threading.current_thread() is self._looping

@@ -108,7 +108,7 @@ class Flow:
         """Messages arrived, sent under a window's `epoch`; `ages` in ns, for lanes with a deadline; `size` is
         their total bytes. A message costs at least 1: one without cost would never end a turn.
         """
-        now = self._told(now)
+        now = self.told(now)
         state = self.lanes[lane]
         count = len(messages)
         if not state.size:
@@ -143,7 +143,7 @@ class Flow:
 
     def done(self, now: int, dispatches: list[Dispatch], services: list[int]) -> None:
         """Dispatches are finished, whatever the outcome, after `services` ns each."""
-        self._told(now)
+        self.told(now)
         served_all(self, dispatches, services)
 
     def probed(
@@ -156,7 +156,7 @@ class Flow:
         slowest: int | None = None,
     ) -> None:
         """The result of a probe: messages ready at the broker, and the shortest and longest round trip."""
-        now = self._told(now)
+        now = self.told(now)
         state = self.lanes[lane]
         self.active -= state.waiting
         depths.answered(self, now, state, ready, consumers, round_trip, slowest)
@@ -170,7 +170,7 @@ class Flow:
 
     def forget(self, now: int, lane: str) -> list[Any]:
         """The lane's connection or consumer is gone: nothing more arrives. Returns what was buffered."""
-        self._told(now)
+        self.told(now)
         state = self.lanes[lane]
         left = [entry[0] for entry in state.buffer]
         state.buffer.clear()
@@ -185,11 +185,7 @@ class Flow:
 
     def recall(self, now: int, dispatch: Dispatch, messages: list[Any], arrived: list[int]) -> Dispatch:
         """The last `messages` of a dispatch were not begun and go back in front; returns the rest of it."""
-        return come_back(self, self._told(now), dispatch, messages, arrived)
-
-    def granted(self, now: int) -> None:
-        """Permits of a budget came."""
-        self._told(now)
+        return come_back(self, self.told(now), dispatch, messages, arrived)
 
     # --- what to do ---
 
@@ -291,7 +287,7 @@ class Flow:
 
     def set_rate(self, now: int, lane: str | None, rate: Number | None, burst: int | None = None) -> None:
         """Change the rate of a lane, or of all together if `lane` is None; a rate of None is no limit."""
-        now = self._told(now)
+        now = self.told(now)
         if lane is None:
             self.total = changed(now, self.total, rate, burst)
             self._at_once = at_once(self.total)
@@ -304,7 +300,7 @@ class Flow:
 
     def retry_in_place(self, now: int, lane: str, message: Any, at: int) -> None:
         """An ordered lane's message failed: it goes back to the head, and the lane waits until `at`."""
-        now = self._told(now)
+        now = self.told(now)
         state = self._lane(lane)
         state.buffer.appendleft((message, now, -1, 1, now))
         self.buffered += 1
@@ -327,7 +323,8 @@ class Flow:
             self.now = now
         return self.now
 
-    def _told(self, now: int) -> int:
+    def told(self, now: int) -> int:
+        """Something happened: a worker may find work again."""
         self._dry = False
         return self._at(now)
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from leash.flow.purses import Purse
 
 
-PAUSED, THROTTLED, BUSY, WAITING, PARKING = 1, 2, 4, 8, 16
-"""Why a lane sits out: it is paused; it has no token; or an ordered lane's message is in work, waits for its
-next try, or is on its way to the dead queue.
+PAUSED, THROTTLED, BUSY, WAITING, PARKING, OPEN = 1, 2, 4, 8, 16, 32
+"""Why a lane sits out: it is paused; it has no token; an ordered lane's message is in work, waits for its
+next try, or is on its way to the dead queue; or its breaker is open.
 """
 
 MOST_ACKS = 128
@@ -84,6 +84,7 @@ class LaneState:
         "ordered",
         "permitless",
         "probe_after",
+        "probe_at",
         "probe_gap",
         "probing",
         "promised",
@@ -95,6 +96,7 @@ class LaneState:
         "service",
         "settling",
         "shedder",
+        "single",
         "size",
         "sole",
         "spec",
@@ -119,6 +121,8 @@ class LaneState:
         self.promised = 0  # messages of one `Flow.take` for which permits were used
         self.until: int | None = None  # when these permits expire
         self.purses: tuple[Purse, ...] = ()
+        self.single = False  # its breaker is open: one message at a time
+        self.probe_at: int | None = None  # and when the next one may go
         self.permitless = False  # it has work, and no permit is in hand
         self.limit(None if spec.rate is None else TokenBucket(spec.rate, spec.burst))
         self.codel = CoDel(spec.target, spec.interval)
@@ -174,7 +178,7 @@ class LaneState:
     def limit(self, bucket: TokenBucket | None) -> None:
         self.bucket = bucket
         self.at_once = at_once(bucket)
-        self.limited = bucket is not None or self.ordered or bool(self.purses)
+        self.limited = bucket is not None or self.ordered or self.single or bool(self.purses)
 
     @property
     def coming(self) -> bool:

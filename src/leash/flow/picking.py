@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from leash.flow import probing
 from leash.flow.lane import BUSY, THROTTLED, LaneState
 from leash.flow.purses import admit, permitted
 from leash.policies.fair.rounds import Ticket
@@ -97,7 +98,7 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) 
 def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> int:
     """How many of `count` may go with this batch; 0: wait for the next one."""
     bucket = lane.bucket
-    if lane.ordered:
+    if lane.ordered or lane.single:
         count = 1
     if bucket is not None:
         if lane.allowed is None:
@@ -114,6 +115,8 @@ def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> in
         lane.allowed -= count
     if lane.ordered:
         flow.sidelines.block(lane, BUSY)
+    if lane.single:
+        probing.sent(flow, now, lane)
     return count
 
 

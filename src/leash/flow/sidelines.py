@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 from leash.flow import hold
 from leash.flow.hold import Hold
-from leash.flow.lane import THROTTLED, WAITING, LaneState
+from leash.flow.lane import OPEN, THROTTLED, WAITING, LaneState
 from leash.policies.fair import DeficitRoundRobin
 from leash.units import MS
 
@@ -52,7 +52,7 @@ class Sidelines:
     def block(self, lane: LaneState, why: int) -> None:
         if not lane.blocks:
             self._rounds.block(lane.name)
-        if why & THROTTLED & ~lane.blocks:
+        if why & (THROTTLED | OPEN) & ~lane.blocks:
             lane.dries += (
                 1  # it sits out, if only from one look to the next: nobody owes it anything for that
             )
@@ -98,6 +98,8 @@ class Sidelines:
                 self.throttle(now, lane)
             if lane.blocks & WAITING and lane.wakes is not None and lane.wakes <= now:
                 self.unblock(lane, WAITING)
+            if lane.blocks & OPEN and lane.probe_at is not None and lane.probe_at <= now:
+                self.unblock(lane, OPEN)
             if lane.held_since is not None:
                 if hold.ask(lane):  # even if late: the answer decides when to probe again
                     doubtful.append(lane)

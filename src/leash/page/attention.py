@@ -1,7 +1,7 @@
 """What somebody should look at, the worst first: each with a level, a kind and a sentence.
 
 3   something stands still: a process that is gone, a queue that nobody consumes, a stuck handler
-2   something goes wrong: failures, a broken bound, copies that are not confirmed
+2   something goes wrong: failures, an open breaker, a broken bound, copies that are not confirmed
 1   something is limited: a queue at its rate, paused, or noisy
 """
 
@@ -66,6 +66,9 @@ def _queue(queue: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield say(2, "unfair", f"is further behind than fairness allows: {queue['unfair']}")
     if queue["failing"]:
         yield say(2, "failing", f"{queue['failing']} messages failed in the last 10 s")
+    if queue["breaker"] not in ("", "closed"):
+        waiting = f"; {queue['depth']} wait" if queue["depth"] else ""
+        yield say(2, "breaker open", f"its handler fails again and again: single probes{waiting}")
     if queue["why"] == "throttled" or (queue["tokens"] is not None and queue["tokens"] < 1):
         until = f", goes on in {queue['resumes']:.1f} s" if queue["resumes"] else ""
         waiting = f"; {queue['depth']} wait" if queue["depth"] else ""

@@ -179,6 +179,7 @@ class Fleet:
                     "promised": {"share": queue["target"], "rate": queue["limit"]},
                     "measured": {"share": queue["share"], "rate": queue["rate"]},
                     "had_work": queue["busy"],
+                    "breaker": queue["breaker"],
                 }
                 for queue in sorted(view["queues"], key=lambda queue: str(queue["name"]))
             ],
@@ -229,7 +230,9 @@ def _queues(processes: list[Process]) -> list[dict[str, Any]]:
 
 def _held_back(queue: Mapping[str, Any]) -> bool:
     """True if it does not compete for its share: it is paused, or takes about what its rate allows."""
-    return queue["why"] == "paused" or (queue["limit"] is not None and queue["rate"] > 0.75 * queue["limit"])
+    return queue["why"] in ("paused", "breaker open") or (
+        queue["limit"] is not None and queue["rate"] > 0.75 * queue["limit"]
+    )
 
 
 def _empty(name: str, now: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +243,7 @@ def _empty(name: str, now: Mapping[str, Any]) -> dict[str, Any]:
         "processes": 0,
         **dict.fromkeys(("depth", "oldest", "running", "limit", "tokens", "resumes")),
         **dict.fromkeys(("rate", "in_work", "buffered", "window", "parked", "failed", "failing"), 0),
-        **dict.fromkeys(("reason", "why", "unfair"), ""),
+        **dict.fromkeys(("reason", "why", "breaker", "unfair"), ""),
         "busy": False,
         "consumed": 0,
         "handled": 0,
@@ -271,6 +274,8 @@ def _add(
         queue["limit"] = (queue["limit"] or 0) + now["rate"]
         queue["tokens"] = (queue["tokens"] or 0) + now.get("tokens", 0)
     queue["why"] = queue["why"] or now.get("why", "")
+    if now.get("breaker") and queue["breaker"] in ("", "closed"):
+        queue["breaker"] = now["breaker"]
     queue["reason"] = queue["reason"] or now.get("reason", "")
     queue["unfair"] = queue["unfair"] or str(report["unfair"].get(queue["name"], ""))
     queue["busy"] = queue["busy"] or handled > 0 or bool(now.get("depth"))

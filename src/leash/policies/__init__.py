@@ -4,6 +4,7 @@ fair/       who is next
 window/     how much credit
 codel.py    is delay standing    shed.py (what follows from it)
 tokens.py   may it go now
+circuit.py  is it an outage      retry_budget.py (and how much may be tried again)
 ring/       where a key goes
 exact.py    numbers as they were meant
 """
