@@ -11,8 +11,19 @@ if TYPE_CHECKING:
     from leash.consumer.retry import Retry
     from leash.consumer.settings import Queue
     from leash.consumer.stats import BudgetStats, QueueStats, Stats
+    from leash.consumer.tally import TenantsStats, TenantStats
 
-__all__ = ["BudgetStats", "Consumer", "Message", "Queue", "QueueStats", "Retry", "Stats"]
+__all__ = [
+    "BudgetStats",
+    "Consumer",
+    "Message",
+    "Queue",
+    "QueueStats",
+    "Retry",
+    "Stats",
+    "TenantStats",
+    "TenantsStats",
+]
 
 _ROOMS = {
     "BudgetStats": "stats",
@@ -22,6 +33,8 @@ _ROOMS = {
     "QueueStats": "stats",
     "Retry": "retry",
     "Stats": "stats",
+    "TenantStats": "tally",
+    "TenantsStats": "tally",
 }
 
 

@@ -184,6 +184,8 @@ class Settings:
     name: str
     retries: Mapping[str, Retry] = field(default_factory=dict)
     """Of queues that have their own."""
+    quiet_first: bool = False
+    """A lane that wakes up is served ahead of the others."""
 
     def retry_of(self, queue: str) -> Retry:
         return self.retries.get(queue, self.retry)
@@ -211,6 +213,7 @@ class Settings:
                 )
                 for budget in self.budgets
             ],
+            quiet_first=self.quiet_first,
         )
 
     @property

@@ -37,8 +37,7 @@ Cost = Literal["count", "given", "time"]
 class Flow:
     """Decides for `workers` workers. A message costs 1, a number given on arrival, or its time in us.
 
-    The lanes' windows together stay within `buffer_messages` and `buffer_bytes`; batch handlers want `batch`
-    messages at a time.
+    All windows stay within `buffer_messages` and `buffer_bytes`; batch handlers want `batch` messages.
     """
 
     def __init__(
@@ -55,6 +54,7 @@ class Flow:
         buffer_bytes: int | None = None,
         batch: int = 1,
         shared: Iterable[Purse] = (),
+        quiet_first: bool = False,
     ) -> None:
         if cost not in ("count", "given", "time"):
             raise ConfigError("cost", cost, "one of count, given, time")
@@ -69,6 +69,7 @@ class Flow:
             tiers={spec.name: spec.tier for spec in specs},
             guaranteed=guaranteed,
             coming=lambda name: self.lanes[name].coming,
+            quiet_first=quiet_first,
         )
         self.guaranteed = dict(guaranteed or {})
         self.budget = BufferBudget(specs, self.workers, buffer_messages, buffer_bytes, batch)
@@ -111,8 +112,7 @@ class Flow:
         now = self._told(now)
         state = self.lanes[lane]
         count = len(messages)
-        if not state.size:
-            self.active += not state.waiting
+        self.active += not state.size and not state.waiting
         if epoch is None:
             epoch = state.window.epoch if state.window else 0
         born = repeat(now) if ages is None else [now - age for age in ages]
