@@ -33,7 +33,8 @@ def page() -> str:
     parts = [
         "# Reference\n\nWritten by `make reference` from the code itself. What it means, and why: "
         "[consumer.md](consumer.md), [publishing.md](publishing.md), [budgets.md](budgets.md), "
-        "[tenants.md](tenants.md), [spark.md](spark.md), [partitions.md](partitions.md), [operations.md](operations.md).\n"
+        "[tenants.md](tenants.md), [spark.md](spark.md), [partitions.md](partitions.md), "
+        "[operations.md](operations.md).\n"
     ]
     parts += [
         f"## `{kind.__name__}`\n\n{_about(kind)}\n\n{_arguments(kind)}\n{_members(kind)}"

@@ -154,6 +154,16 @@ def test_budgets(channel: Channel, uri: str) -> None:
     assert rendered
 
 
+def test_tenants(channel: Channel, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    consumer: Consumer = execute("tenants.md", snippets("tenants.md")[0], uri)["consumer"]
+    try:
+        execute("tenants.md", snippets("tenants.md")[1], uri)
+        until(lambda: sum(queue.handled for queue in consumer.stats().queues.values()) == 1)
+    finally:
+        consumer.stop()
+    assert capsys.readouterr().out == """acme b'{"order":13}'\n"""
+
+
 def test_metrics(channel: Channel, uri: str) -> None:
     fill(channel, "q", 1)
     registry, consumer = CollectorRegistry(), Consumer(uri, ["q"])

@@ -51,9 +51,7 @@ def test_adopting_under_load_loses_nothing_and_repeats_nothing(
     assert topology.state(channel, "old").ready == 0
 
 
-def test_kills_lose_nothing(
-    uri: str, broker: Broker, channel: Channel, workers: Workers
-) -> None:
+def test_kills_lose_nothing(uri: str, broker: Broker, channel: Channel, workers: Workers) -> None:
     topology.declare_queue(channel, "old", kind="quorum")
     JOBS.declare(uri)
     JOBS.adopt(uri, "old", broker.management)

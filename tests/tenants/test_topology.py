@@ -177,9 +177,7 @@ def test_bindings_are_turned_over_once_each(uri: str, broker: Broker, channel: C
     assert JOBS.state(uri).adopted == ()
 
 
-def test_a_turnover_that_was_interrupted_is_completed(
-    uri: str, broker: Broker, channel: Channel
-) -> None:
+def test_a_turnover_that_was_interrupted_is_completed(uri: str, broker: Broker, channel: Channel) -> None:
     JOBS.declare(uri)
     topology.declare_queue(channel, "old")
     between = "jobs.adopt.old"

@@ -24,7 +24,9 @@ OldQueue = Annotated[str, typer.Argument(metavar="QUEUE", help="The existing que
 @tenants_app.command()
 def declare(
     name: Name,
-    by: Annotated[str, typer.Option(help="What tells the tenant: header:NAME or routing_key.")] = "header:tenant",
+    by: Annotated[
+        str, typer.Option(help="What tells the tenant: header:NAME or routing_key.")
+    ] = "header:tenant",
     lanes: Annotated[int, typer.Option(help="How many lanes tenants are hashed to.")] = 64,
     own: Annotated[int, typer.Option(help="How many tenants can be isolated at a time.")] = 8,
     kind: Annotated[str, typer.Option(help="classic or quorum queues.")] = "classic",
@@ -68,7 +70,9 @@ def show(
     if json:
         say({**made, "waiting": waiting, "isolated": state.pins, "adopted": state.adopted, "routes": routes})
         return
-    typer.echo(f"{name}: by {made['by']}, {made['lanes']} {made['kind']} lanes, {made['own']} for isolated tenants")
+    typer.echo(
+        f"{name}: by {made['by']}, {made['lanes']} {made['kind']} lanes, {made['own']} for isolated tenants"
+    )
     isolated = {f"isolated  {tenant}": lane for tenant, lane in state.pins.items()}
     adopted = {f"adopted   {queue}": "its messages are moved to the lanes" for queue in state.adopted}
     busy = {f"waiting   {queue}": str(ready) for queue, ready in waiting.items()}
@@ -80,7 +84,7 @@ def adopt(name: Name, queue: OldQueue, uri: which.BrokerUri = None) -> None:
     """Move an existing queue's messages to the lanes, now and from now on; publishers need not stop.
 
     Bindings of the queue are turned over to the exchange (this asks the management plugin, at
-    LEASH_MANAGEMENT_URL, or port 15672). Whatever still comes to the queue is moved by the tenants' consumers.
+    LEASH_MANAGEMENT_URL, or port 15672). The tenants' consumers move whatever still comes to the queue.
     """
     from leash.fleet.tenants import read
 
@@ -90,7 +94,9 @@ def adopt(name: Name, queue: OldQueue, uri: which.BrokerUri = None) -> None:
     for source, key, _ in moved:
         typer.echo(f"Exchange {source}, key {key!r}: bound to {name} instead.")
     for source, key, _ in stay:
-        typer.echo(f"Exchange {source}, key {key!r}: still bound to {queue}, since it routes by its bindings.")
+        typer.echo(
+            f"Exchange {source}, key {key!r}: still bound to {queue}, since it routes by its bindings."
+        )
     if trouble:
         typer.echo(f"Bindings were left as they are: {trouble}", err=True)
 
@@ -147,7 +153,8 @@ def top(
         )
     rows = found.rows[:most]
     if json:
-        say({"processes": found.processes, "top": [each._asdict() for each in rows]})
+        told = [{"tenant": t, "lane": lane, "time": time, "messages": n} for t, lane, time, n in rows]
+        say({"processes": found.processes, "top": told})
         return
     typer.echo(f"{found.processes} {'process' if found.processes == 1 else 'processes'}")
     width = max([6, *[len(each.tenant) for each in rows]])
@@ -160,7 +167,9 @@ def top(
 @tenants_app.command()
 def delete(
     name: Name,
-    queues: Annotated[bool, typer.Option("--queues", help="Delete the lanes and their messages, too.")] = False,
+    queues: Annotated[
+        bool, typer.Option("--queues", help="Delete the lanes and their messages, too.")
+    ] = False,
     uri: which.BrokerUri = None,
 ) -> None:
     """Delete the exchanges and what is stored about the tenants. Publishers get errors then."""

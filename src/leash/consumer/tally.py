@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from leash.amqp import read_header
 from leash.consumer.clock import SYSTEM, Clock
@@ -23,7 +24,8 @@ HALF_LIFE = 30 * SECOND
 TOP = 20
 
 
-class TenantStats(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TenantStats:
     """What one tenant had of this process. Older work counts less: half of it after 30 seconds."""
 
     tenant: str
@@ -36,7 +38,8 @@ class TenantStats(NamedTuple):
     """The time of the handlers."""
 
 
-class TenantsStats(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TenantsStats:
     """The tenants of this process, the heaviest by time first, and what all of them had."""
 
     name: str
