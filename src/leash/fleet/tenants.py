@@ -93,7 +93,7 @@ class Tenants:
         self.kind = kind
         self.arguments = dict(arguments or {})
         self.lanes = [f"{name}.lane-{at:03}" for at in range(whole("lanes", lanes, 1, MOST_LANES))]
-        self.own = [f"{name}.own-{at:02}" for at in range(whole("own", own, 0, MOST_OWN))]
+        self.own = _own(name, whole("own", own, 0, MOST_OWN))
 
     def __repr__(self) -> str:
         return f"<Tenants {self.name!r} by {self.by}: {len(self.lanes)} lanes, {len(self.own)} own>"
@@ -319,6 +319,15 @@ def need(connection: Connection, name: str, made: bool = True) -> Layout:
     if layout is None or (made and _OWN not in layout.beside):
         raise TopologyError(f"tenants {name!r} do not exist: make them with `leash tenants declare {name}`")
     return layout
+
+
+def lanes_of(layout: Layout, name: str) -> list[str]:
+    """All lanes of stored tenants."""
+    return [*layout.queues, *_own(name, layout.beside[_OWN])]
+
+
+def _own(name: str, count: int) -> list[str]:
+    return [f"{name}.own-{at:02}" for at in range(count)]
 
 
 def adopted(layout: Layout) -> tuple[str, ...]:

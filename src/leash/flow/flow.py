@@ -23,6 +23,7 @@ from leash.flow.picking import grants
 from leash.flow.purses import Purse
 from leash.flow.service_times import BATCH_TIME, batch_of, served_all
 from leash.flow.sidelines import Sidelines
+from leash.flow.slow import SlowLanes
 from leash.flow.windows import NO_TIER, share_credit
 from leash.policies.exact import Number, whole
 from leash.policies.fair import DeficitRoundRobin
@@ -76,6 +77,7 @@ class Flow:
         self.lanes = {spec.name: LaneState(spec, self.workers, self.budget) for spec in specs}
         self.purses = list(shared)
         purses.share(self.purses, self.lanes.values())
+        self.slow = SlowLanes(self.workers) if quiet_first else None
         self.in_work = 0
         """Messages in the hands of workers."""
         self.top = NO_TIER
@@ -236,10 +238,6 @@ class Flow:
         return any(lane.credit < lane.least for lane in known) and not any(
             lane.renewing or lane.in_work + len(lane.buffer) < lane.credit for lane in known
         )
-
-    @property
-    def limited(self) -> bool:
-        return any(lane.limited for lane in self.lanes.values())
 
     @property
     def batch(self) -> int:
