@@ -12,6 +12,7 @@ from leash.fleet import Tenants
 from leash.lab import tenants
 from leash.lab.figures import Progress, Run
 from leash.lab.live import prompt_threads
+from leash.lab.quiet import Sleeper
 from leash.lab.tenants import Done, Kind, Sent
 from leash.units import SECOND
 
@@ -26,7 +27,8 @@ def measure(uri: str, progress: Progress) -> Run:
     with connect(uri, name="lab") as connection, connection.channel() as channel:
         declare_queue(channel, "fifo")
     steps = [(kind, way) for kind in tenants.KINDS for way in tenants.WAYS]
-    with prompt_threads():
+    began = time.monotonic()
+    with prompt_threads(), Sleeper() as sleeper:
         for number, (kind, way) in enumerate(steps):
             if way == "Leash, isolated":
                 jobs.isolate(uri, tenants.NOISY)
@@ -35,6 +37,7 @@ def measure(uri: str, progress: Progress) -> Run:
                 jobs.release(uri, tenants.NOISY)
             _empty(uri, ["fifo", *jobs.queues])
             progress((number + 1) / len(steps))
+        run.away = sleeper.away(began, time.monotonic())
     return run
 
 
