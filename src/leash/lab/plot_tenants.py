@@ -33,7 +33,8 @@ def _latencies(kind: str, ways: dict[str, list[tuple[float, float]]], column: st
     return {
         "title": f"Noisy {kind}: how long quiet tenants' messages took",
         "caption": f"{_CAPTIONS[kind]} Each dot is a message of one of the other 99 ({column}), from "
-        "publishing to the end of the work. Orange dots at the top: tenants that share the noisy one's lane.",
+        "publishing to the end of the work. What still waits after 10 s counts with the "
+        "time until then. Orange dots at the top: tenants that share the noisy one's lane.",
         "data": data,
         "layout": {
             "xaxis": {"title": {"text": "published, s"}},
