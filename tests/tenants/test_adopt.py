@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from leash.amqp import Channel, connect, topology
+from leash.amqp import Channel, Connection, Publisher, connect, topology
 from leash.broker import Broker
 from leash.consumer import Consumer
+from leash.errors import TopologyError
 from tests.consumer.kit import running
 from tests.tenants.kit import JOBS, Ledger, Workers, message, send
 from tests.waiting import until
@@ -131,3 +132,51 @@ def test_a_message_with_its_publishers_name_or_with_cc_is_moved_once(
     with running(consumer):
         until(lambda: sorted(seen) == [b"cc", b"named"])
     assert topology.state(channel, "elsewhere").ready == 0
+
+
+def test_a_consumer_that_came_too_early_can_be_started_again(uri: str, channel: Channel) -> None:
+    topology.declare_queue(channel, "old")
+    send(uri, [message("acme", b"1", "", "old")])
+    seen: list[bytes] = []
+    consumer = Consumer(uri, tenants=JOBS)
+    consumer.handler(lambda message: seen.append(message.body))
+    with pytest.raises(TopologyError):
+        consumer.start()
+    JOBS.declare(uri)
+    JOBS.adopt(uri, "old")
+    with running(consumer):
+        until(lambda: seen == [b"1"])
+
+
+def test_an_alarm_drops_nothing_although_the_queue_has_a_delivery_limit(
+    uri: str, broker: Broker, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = 0
+
+    class Impatient(Publisher):
+        def __init__(self, connection: Connection) -> None:
+            super().__init__(connection, timeout=0.1)
+
+        def wait(self) -> None:
+            nonlocal waits
+            waits += 1
+            super().wait()
+
+    topology.declare_queue(channel, "old", kind="quorum", arguments={"x-delivery-limit": 1})
+    send(uri, [message("acme", b"%d" % n, "", "old") for n in range(50)])
+    JOBS.declare(uri)
+    JOBS.adopt(uri, "old")
+    seen: list[int] = []
+    consumer = Consumer(uri, tenants=JOBS)
+    consumer.handler(lambda message: seen.append(int(message.body)))
+    monkeypatch.setattr("leash.fleet.feed.Publisher", Impatient)
+    broker.ctl("set_vm_memory_high_watermark", "0.0000001")
+    try:
+        with running(consumer):
+            until(lambda: waits >= 10)
+            assert seen == []
+            broker.ctl("set_vm_memory_high_watermark", "0.4")
+            until(lambda: len(seen) >= 50)
+    finally:
+        broker.ctl("set_vm_memory_high_watermark", "0.4")
+    assert sorted(seen) == list(range(50))

@@ -42,17 +42,19 @@ class Tenancy:
         self._follow: Follow | None = None
         self._feeds: dict[str, Feed] = {}
         self._left = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="leash-tenants", daemon=True)
+        self._keeper: threading.Thread | None = None
 
     def open(self) -> None:
         """Raises if the tenants do not exist, or are not those that were asked for."""
         with connect(self._uri, name=f"leash tenants {self._tenants.name}") as connection:
             self._tenants.check(need(connection, self._tenants.name))
+        self._left = threading.Event()
         self._follow = Follow(self._uri, self._tenants.ring)
         self._follow.start()
 
     def begin(self) -> None:
         """Move what is adopted, now and later."""
+        self._keeper = threading.Thread(target=self._keep, name="leash-tenants", daemon=True)
         self._keeper.start()
 
     def leave(self) -> None:
@@ -62,7 +64,7 @@ class Tenancy:
 
     def stop(self) -> None:
         self._left.set()
-        if self._keeper.is_alive():
+        if self._keeper is not None:
             self._keeper.join(15.0)
         for feed in self._feeds.values():
             feed.leave()

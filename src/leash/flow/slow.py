@@ -29,7 +29,10 @@ class SlowLanes:
 
     def allows(self, lane: LaneState) -> bool:
         """True if another worker may begin with a message of this lane."""
-        return lane.in_work < self._most or not self._slow(lane)
+        if lane.in_work < self._most or not self._slow(lane):
+            return True
+        lane.dries += 1  # it sits out: nobody owes it anything for that
+        return False
 
     def _slow(self, lane: LaneState) -> bool:
         others = self._served - lane.served
