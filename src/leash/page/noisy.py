@@ -12,6 +12,8 @@ from leash.amqp.uri import Uri
 from leash.consumer.reporting import VERSION
 from leash.errors import LeashError
 
+_ROWS = [[str, str, messages, seconds] for messages in (int, float) for seconds in (int, float)]
+
 
 class Noisy(NamedTuple):
     """A tenant, and its shares of all processes' work."""
@@ -37,9 +39,10 @@ def listen(uri: str | Uri, name: str, seconds: float) -> Heard:
     def hear(body: bytes) -> None:
         try:
             told = json.loads(body)
-            if told["v"] == VERSION and told["tenants"]["name"] == name and not told.get("stopping"):
+            tenants = told["tenants"]
+            if told["v"] == VERSION and not told.get("stopping") and sound(tenants):
                 with lock:
-                    reports[told["id"]] = told["tenants"]
+                    reports.update({told["id"]: tenants} if tenants["name"] == name else {})
         except (ValueError, KeyError, TypeError):
             return  # of another kind or version
 
@@ -53,6 +56,17 @@ def listen(uri: str | Uri, name: str, seconds: float) -> Heard:
         broadcast.close()
     with lock:
         return merge(list(reports.values()))
+
+
+def sound(told: Any) -> bool:
+    """True if it is what a consumer of tenants reports; anybody may write to the exchange."""
+    return (
+        isinstance(told, dict)
+        and isinstance(told.get("name"), str)
+        and all(isinstance(told.get(each), int | float) for each in ("messages", "seconds"))
+        and isinstance(told.get("top"), list)
+        and all(isinstance(row, list) and [*map(type, row)] in _ROWS for row in told["top"])
+    )
 
 
 def merge(reports: list[Any]) -> Heard:
