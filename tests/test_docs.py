@@ -38,6 +38,7 @@ TESTED = {
     "publishing.md": 1,
     "spark.md": 5,
     "streams.md": 2,
+    "tenants.md": 2,
     "testing.md": 1,
 }
 COMMAND = re.compile(r"^(?:    |)(leash [^\n]+)$", re.MULTILINE)
