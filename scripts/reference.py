@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 import leash.errors
-from leash import Breaker, Budget, Consumer, Message, Partitions, Publisher, Queue, Retry
+from leash import Breaker, Budget, Consumer, Message, Partitions, Publisher, Queue, Retry, Tenants
 from leash.cli.main import app
-from leash.consumer import BudgetStats, QueueStats, Stats
+from leash.consumer import BudgetStats, QueueStats, Stats, TenantsStats, TenantStats
 from leash.consumer.metrics import ConsumerCollector
 from leash.fleet.till import Till
 from leash.publisher import Sent
@@ -33,18 +33,19 @@ def page() -> str:
     parts = [
         "# Reference\n\nWritten by `make reference` from the code itself. What it means, and why: "
         "[consumer.md](consumer.md), [publishing.md](publishing.md), [budgets.md](budgets.md), "
-        "[spark.md](spark.md), [partitions.md](partitions.md), [operations.md](operations.md).\n"
+        "[tenants.md](tenants.md), [spark.md](spark.md), [partitions.md](partitions.md), "
+        "[operations.md](operations.md).\n"
     ]
     parts += [
         f"## `{kind.__name__}`\n\n{_about(kind)}\n\n{_arguments(kind)}\n{_members(kind)}"
-        for kind in (Consumer, Queue, Retry, Breaker, Budget, Publisher, Partitions)
+        for kind in (Consumer, Queue, Retry, Breaker, Budget, Tenants, Publisher, Partitions)
     ]
     parts.append(f"## `Till`\n\n{_about(Till)}\n\n{_members(Till)}")
     parts.append(f"## `Message`\n\n{_about(Message)}\n\n{_members(Message)}")
     parts.append(f"## `Sent`\n\n{_about(Sent)}\n\n{_members(Sent)}")
     parts += [
         f"## `{kind.__name__}`\n\n{_about(kind)}\n\n{_fields(kind)}"
-        for kind in (Stats, QueueStats, BudgetStats)
+        for kind in (Stats, QueueStats, BudgetStats, TenantsStats, TenantStats)
     ]
     parts.append(f"## Spark: options of the source\n\n{options.markdown(options.SOURCE)}")
     parts.append(f"## Spark: options of the sink\n\n{options.markdown(options.SINK)}")

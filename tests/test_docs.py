@@ -39,6 +39,7 @@ TESTED = {
     "publishing.md": 1,
     "spark.md": 5,
     "streams.md": 2,
+    "tenants.md": 2,
     "testing.md": 1,
 }
 COMMAND = re.compile(r"^(?:    |)(leash [^\n]+)$", re.MULTILINE)
@@ -175,6 +176,16 @@ def test_budgets(channel: Channel, uri: str) -> None:
         render=lambda: rendered.append(True),
     )
     assert rendered
+
+
+def test_tenants(channel: Channel, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    consumer: Consumer = execute("tenants.md", snippets("tenants.md")[0], uri)["consumer"]
+    try:
+        execute("tenants.md", snippets("tenants.md")[1], uri)
+        until(lambda: sum(queue.handled for queue in consumer.stats().queues.values()) == 1)
+    finally:
+        consumer.stop()
+    assert capsys.readouterr().out == """acme b'{"order":13}'\n"""
 
 
 def test_metrics(channel: Channel, uri: str) -> None:

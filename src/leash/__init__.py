@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leash.consumer import Breaker, Consumer, Message, Queue, Retry
-    from leash.fleet import Budget
+    from leash.fleet import Budget, Tenants
     from leash.partitions import Partitions
     from leash.publisher import Publisher
 
 __version__ = "0.1.0"
-__all__ = ["Breaker", "Budget", "Consumer", "Message", "Partitions", "Publisher", "Queue", "Retry"]
+__all__ = ["Breaker", "Budget", "Consumer", "Message", "Partitions", "Publisher", "Queue", "Retry", "Tenants"]
 
-_ROOMS = {"Budget": "fleet", "Partitions": "partitions", "Publisher": "publisher"}
+_ROOMS = {"Budget": "fleet", "Partitions": "partitions", "Publisher": "publisher", "Tenants": "fleet"}
 
 
 def __getattr__(name: str) -> object:

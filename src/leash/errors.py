@@ -3,7 +3,7 @@
     LeashError
     ├── ConfigError             a value that you gave: names the argument, the value and what is allowed
     ├── BrokerError             the private RabbitMQ node could not be started, stopped or asked
-    ├── TopologyError           partitions that are missing, are something else, or cannot be changed now
+    ├── TopologyError           partitions or tenants that are missing, something else, or cannot be changed
     ├── NotDrained              a consumer stopped before all its messages were finished
     ├── BudgetError             a budget that cannot be created, found, changed or used as asked
     ├── NeverSettled            why a message was parked from which no handler ever returned
@@ -82,7 +82,7 @@ class BrokerError(LeashError):
 
 
 class TopologyError(LeashError):
-    """Partitions that are missing, are something else, or cannot be changed now."""
+    """Partitions or tenants that are missing, are something else, or cannot be changed now."""
 
 
 class NotDrained(LeashError):

@@ -18,7 +18,7 @@ from leash.lab.queues import Queue
 from leash.lab.seeds import NackingClient
 from leash.units import MS, SECOND
 
-NAMES = ["fair", "qos", "codel", "rate", "hash"]
+NAMES = ["fair", "qos", "codel", "rate", "hash", "tenants"]
 
 
 @pytest.fixture(scope="module")

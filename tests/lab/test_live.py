@@ -8,9 +8,11 @@ import pytest
 
 from leash.amqp import connect
 from leash.amqp.topology import declare_queue, state
-from leash.lab import fair, hashing, live_fair, live_hashing
+from leash.lab import fair, hashing, live_fair, live_hashing, live_tenants, tenants
 from leash.lab.figures import TURNAROUND, Result, silent
+from leash.lab.plots import plots
 from leash.lab.proxy import slow
+from leash.units import SECOND
 
 
 def test_the_proxy_delays_every_byte_both_ways(uri: str) -> None:
@@ -41,3 +43,15 @@ def test_the_real_consumer_keeps_ten_queues_within_a_round(uri: str, monkeypatch
     faults = Result(fair.EXPERIMENT, None, run).faults()
     assert [fault for fault in faults if fault.split(":")[0] in {claim.name for claim in counts}] == []
     assert run.values["spread"] <= 1
+
+
+def test_every_quiet_message_is_accounted_for_in_every_way(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tenants, "SPAN", 3 * SECOND // 2)
+    run = live_tenants.measure(uri, silent)
+    quiet = tenants.load(tenants.KINDS[0], noisy=False)
+    for kind in tenants.KINDS:
+        assert list(run.series[kind.name]) == list(tenants.WAYS)
+        for way in tenants.WAYS:
+            assert len(run.series[kind.name][way]) == len(quiet)
+    assert set(run.values) == {claim.name for claim in tenants.EXPERIMENT.claims}
+    assert len(plots(Result(tenants.EXPERIMENT, None, run))) == len(tenants.KINDS)

@@ -189,6 +189,24 @@ def test_spark_queries_are_shown_by_their_last_batch() -> None:
     assert (query["name"], query["batch"], query["silent"]) == ("orders", 4, 3.0)
 
 
+def test_the_noisy_tenants_of_all_processes_are_shown_and_nonsense_is_not() -> None:
+    fleet = Fleet()
+    told = {"name": "jobs", "messages": 100, "seconds": 10.0, "top": [["acme", "jobs.lane-001", 60, 1.0]]}
+    slow = told | {"top": [["slow", "jobs.lane-002", 1, 9.0]]}
+    for name, tenants in (
+        ("a", told),
+        ("b", slow),
+        ("c", {"name": "jobs"}),
+        ("d", told | {"top": [["x", 1]]}),
+    ):
+        fleet.heard(1.0, report(name) | {"tenants": tenants})
+    view = fleet.view(1.0)
+    assert [(each["of"], each["tenant"], each["time"], each["messages"]) for each in view["tenants"]] == [
+        ("jobs", "slow", 0.45, 0.005),
+        ("jobs", "acme", 0.05, 0.3),
+    ]
+
+
 def test_percentiles_are_the_bounds_of_their_buckets() -> None:
     assert percentile([], 0.5) is None
     assert percentile([0, 0], 0.5) is None

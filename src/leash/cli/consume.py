@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -55,6 +56,10 @@ def consume(
         str | None,
         typer.Option(metavar="[HOST:]PORT", help="Serve the live page of this process there."),
     ] = None,
+    processes: Annotated[
+        int,
+        typer.Option(help="Run this many processes; --health serves the metrics of all.", min=1, max=1000),
+    ] = 1,
     metrics_port: Annotated[
         int | None, typer.Option(help="The same as --health, with the host by itself.", min=0, max=65535)
     ] = None,
@@ -71,17 +76,37 @@ def consume(
     window: how many messages the broker may send ahead. wait: how long they waited here for a worker.
     """
     consumer = find(app)
+    if metrics_port is not None:
+        host = f"[{metrics_host}]" if ":" in metrics_host else metrics_host
+    if processes > 1:
+        if page is not None:
+            raise ConfigError("--page", page, "one process: `leash page` shows all processes of a fleet")
+        if health is not None and metrics_port is not None:
+            raise ConfigError("--metrics-port", metrics_port, "--health alone, with --processes")
+        where, argument = (
+            (health, "--health") if metrics_port is None else (f"{host}:{metrics_port}", "--metrics-port")
+        )
+        _supervise(app, processes, every, plain, where, argument)
     with ExitStack() as stack:
         from leash.consumer.health import serve_health
 
         if health is not None:
             stack.callback(serve_health(consumer, health, "--health"))
         if metrics_port is not None:
-            host = f"[{metrics_host}]" if ":" in metrics_host else metrics_host
             stack.callback(serve_health(consumer, f"{host}:{metrics_port}", "--metrics-port"))
         if page is not None:
             stack.callback(_serve_page(consumer, page))
         run(consumer, every, plain)
+
+
+def _supervise(
+    app: str, count: int, every: float | None, plain: bool, where: str | None, argument: str
+) -> NoReturn:
+    from leash.cli.processes import supervise
+
+    _log_to(None)
+    more = [*(["--every", str(every)] if every is not None else []), *(["--plain"] if plain else [])]
+    raise typer.Exit(supervise(app, count, more, where, argument))
 
 
 def _serve_page(consumer: Consumer, where: str) -> Callable[[], None]:
@@ -120,6 +145,10 @@ def run(consumer: Consumer, every: float | None, plain: bool) -> None:
     """Run until a signal. The consumer needs the main thread, for the signals; another shows its state."""
     from rich.console import Console
 
+    if os.environ.pop("LEASH_SUPERVISED", ""):  # not for what handlers start
+        from leash.cli.processes import end_with_supervisor
+
+        end_with_supervisor()
     console = Console()
     live = console.is_terminal and not plain
     _log_to(console if live else None)

@@ -65,6 +65,12 @@ def hash_(simulate: Simulate = False, json: Json = None, report: Report = None) 
     run(["hash"], simulate, json, report)
 
 
+@lab_app.command()
+def tenants(simulate: Simulate = False, json: Json = None, report: Report = None) -> None:
+    """A noisy tenant and 99 quiet ones: one FIFO against lanes by tenant. Not part of `all`."""
+    run(["tenants"], simulate, json, report)
+
+
 @lab_app.command(name="all")
 def all_(
     simulate: Simulate = False, json: Json = Path("leash-lab.json"), report: Report = Path("leash-lab.html")

@@ -19,6 +19,7 @@ from leash.cli.plan import plan
 from leash.cli.ring import ring_app
 from leash.cli.run import run
 from leash.cli.stream import stream_app
+from leash.cli.tenants import tenants_app
 from leash.errors import LeashError, NotDrained
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.command()(page)
 app.add_typer(ring_app, name="ring")
 app.add_typer(dead_app, name="dead")
 app.add_typer(budget_app, name="budget")
+app.add_typer(tenants_app, name="tenants")
 app.add_typer(stream_app, name="stream")
 app.add_typer(lab_app, name="lab")
 app.command()(plan)

@@ -12,8 +12,20 @@ if TYPE_CHECKING:
     from leash.consumer.retry import Retry
     from leash.consumer.settings import Queue
     from leash.consumer.stats import BudgetStats, QueueStats, Stats
+    from leash.consumer.tally import TenantsStats, TenantStats
 
-__all__ = ["Breaker", "BudgetStats", "Consumer", "Message", "Queue", "QueueStats", "Retry", "Stats"]
+__all__ = [
+    "Breaker",
+    "BudgetStats",
+    "Consumer",
+    "Message",
+    "Queue",
+    "QueueStats",
+    "Retry",
+    "Stats",
+    "TenantStats",
+    "TenantsStats",
+]
 
 _ROOMS = {
     "Breaker": "breaker",
@@ -24,6 +36,8 @@ _ROOMS = {
     "QueueStats": "stats",
     "Retry": "retry",
     "Stats": "stats",
+    "TenantStats": "tally",
+    "TenantsStats": "tally",
 }
 
 

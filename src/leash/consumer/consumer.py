@@ -23,9 +23,10 @@ from leash.consumer.session import LIVE, Parts, Session
 from leash.consumer.settings import BUFFER_BYTES, OnExhausted, Queue, Settings, queues_of, text
 from leash.consumer.signals import Signals
 from leash.consumer.stats import Stats
+from leash.consumer.tenancy import lanes_of
 from leash.consumer.workers import Batch, leave_in_thread
 from leash.errors import ConfigError, NotDrained
-from leash.fleet import Budget
+from leash.fleet import Budget, Tenants
 from leash.policies.exact import Number, whole
 from leash.units import SECOND, nanoseconds
 
@@ -51,6 +52,7 @@ class Consumer:
             Required, unless `partitions` is given. Default: none.
         partitions: The name of partitions (`leash.Partitions`), instead of `queues`. All their queues are
             consumed, each in order, and shared with the other processes that consume them. Default: None.
+        tenants: `Tenants`, instead of `queues`: all lanes are consumed, quiet ones first. Default: None.
         workers: How many messages are worked on at once: threads for a plain handler, tasks of one event
             loop for an `async def`. Default: 1; with partitions, one for each queue.
         retry: How often and how far apart a failing message is tried. Default: `Retry()`, which is five
@@ -90,6 +92,7 @@ class Consumer:
         queues: Iterable[Queue | str] = (),
         *,
         partitions: str | None = None,
+        tenants: Tenants | None = None,
         workers: int | None = None,
         retry: Retry | None = _RETRY,
         breaker: Breaker | None = None,
@@ -109,6 +112,7 @@ class Consumer:
         report: bool = True,
     ) -> None:
         place, specs = parse(uri), queues_of(queues)
+        specs = specs if tenants is None else lanes_of(tenants, specs, partitions)
         if not specs and partitions is None:
             raise ConfigError("queues", [], "at least one queue")
         count = whole("workers", 1 if workers is None else workers, 1)
@@ -139,8 +143,9 @@ class Consumer:
             drain=nanoseconds("drain", drain),
             consumer_timeout=consumer_timeout,
             name=name or f"leash {socket.gethostname()}:{os.getpid()}",
+            quiet_first=tenants is not None,
         )
-        self._beside = Beside(self, health, report)
+        self._beside = Beside(self, health, report, tenants)
         self._workers = workers
         self._partitions = partitions
         if partitions is None:
@@ -249,6 +254,7 @@ class Consumer:
         """
         with self._leaving:  # a concurrent `stop` waits until there is something to stop
             handler = self._handlers.together(each.name for each in self.settings.queues)
+            handler = self._beside.counted(handler)
             if self._session is not None:
                 raise ConfigError("start", "again", "a consumer that was not started before")
             if self._partitions is None:
@@ -319,7 +325,7 @@ class Consumer:
 
     def stats(self) -> Stats:
         """Plain numbers about every queue."""
-        return self._running().stats()
+        return self._beside.with_tenants(self._running().stats())
 
     def pause(self, queue: str) -> None:
         """Take no more messages from a queue, and return those that are buffered."""

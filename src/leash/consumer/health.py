@@ -59,10 +59,17 @@ def serve_health(consumer: Consumer, where: int | str, argument: str = "health")
 
     `where` is a port, to which only this machine can connect, or `"0.0.0.0:8080"`, which admits others.
     """
-    host, port = address(argument, where)
     registry = CollectorRegistry()
     registry.register(ConsumerCollector(consumer))
-    answer = type("Answer", (_Answer,), {"consumer": consumer, "registry": registry})
+    return serve(registry, lambda: unready(_stats(consumer)), where, argument)
+
+
+def serve(
+    registry: CollectorRegistry, reason: Callable[[], str | None], where: int | str, argument: str
+) -> Callable[[], None]:
+    """The same for any registry; `reason` says why it is not ready."""
+    host, port = address(argument, where)
+    answer = type("Answer", (_Answer,), {"reason": staticmethod(reason), "registry": registry})
     try:
         server = (_Server6 if ":" in host else _Server)((host, port), answer)
     except OSError as error:
@@ -79,6 +86,13 @@ def serve_health(consumer: Consumer, where: int | str, argument: str = "health")
     return stop
 
 
+def _stats(consumer: Consumer) -> Stats | None:
+    try:
+        return consumer.stats()
+    except ConfigError:  # not started, or not any more
+        return None
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
@@ -89,7 +103,7 @@ class _Server6(_Server):
 
 
 class _Answer(BaseHTTPRequestHandler):
-    consumer: ClassVar[Consumer]
+    reason: ClassVar[Callable[[], str | None]]
     registry: ClassVar[CollectorRegistry]
     timeout = 10  # seconds for a client to say what it wants
 
@@ -101,19 +115,13 @@ class _Answer(BaseHTTPRequestHandler):
         elif path == "/healthz":
             self._json(200, {"alive": True})
         elif path == "/readyz":
-            reason = unready(self._stats())
+            reason = type(self).reason()
             told: dict[str, object] = {"ready": reason is None}
             self._json(200 if reason is None else 503, told | ({"reason": reason} if reason else {}))
         else:
             self._json(404, {"error": "not found", "paths": ["/healthz", "/readyz", "/metrics"]})
 
     do_HEAD = do_GET  # noqa: N815
-
-    def _stats(self) -> Stats | None:
-        try:
-            return self.consumer.stats()
-        except ConfigError:  # not started, or not any more
-            return None
 
     def _json(self, status: int, told: dict[str, object]) -> None:
         self._send(status, "application/json", json.dumps(told).encode() + b"\n")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import leash
 from leash.amqp.broadcast import CONTROL, STATS, Broadcast
 from leash.consumer.stats import QueueStats, Stats
+from leash.consumer.tally import TenantsStats
 from leash.errors import LeashError
 from leash.logfmt import logger
 
@@ -76,7 +77,16 @@ def report(stats: Stats) -> dict[str, Any]:
             }
             for each in stats.errors
         ],
+        **({} if stats.tenants is None else {"tenants": _tenants(stats.tenants)}),
     }
+
+
+def _tenants(told: TenantsStats) -> dict[str, Any]:
+    top = [
+        [each.tenant[:200], each.lane, round(each.messages, 2), round(each.seconds, 4)] for each in told.top
+    ]
+    totals = {"messages": round(told.messages, 2), "seconds": round(told.seconds, 4)}
+    return {"name": told.name, **totals, "top": top}
 
 
 def _queue(each: QueueStats) -> dict[str, Any]:

@@ -193,6 +193,8 @@ class Settings:
     """Of queues that have none of their own."""
     sharing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The queues that share a handler with a queue, unless it is the handler for all."""
+    quiet_first: bool = False
+    """A lane that wakes up is served ahead of the others."""
 
     def retry_of(self, queue: str) -> Retry:
         return self.retries.get(queue, self.retry)
@@ -223,6 +225,7 @@ class Settings:
                 )
                 for budget in self.budgets
             ],
+            quiet_first=self.quiet_first,
         )
 
     @property

@@ -9,6 +9,7 @@ from leash.amqp.properties import decode_properties
 from leash.consumer.durations import NONE, Durations, Times, merged
 from leash.consumer.engine import Engine
 from leash.consumer.raw import ARRIVED, PROPERTIES, Raw
+from leash.consumer.tally import TenantsStats
 from leash.errors import LeashError
 from leash.flow.lane import BUSY, OPEN, PARKING, PAUSED, THROTTLED, WAITING
 from leash.units import SECOND
@@ -166,6 +167,8 @@ class Stats:
     """True if it was told to stop."""
     errors: tuple[ErrorStats, ...] = ()
     """Failures by queue and type of error, up to 50 of them, the latest last."""
+    tenants: TenantsStats | None = None
+    """Who is noisy, for a consumer of tenants."""
 
 
 def collect(

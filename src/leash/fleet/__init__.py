@@ -1,5 +1,22 @@
-"""What many processes share: budgets, kept by the broker alone."""
+"""What many processes share, kept by the broker alone: budgets, and the lanes of tenants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from leash.fleet.budget import Budget
 
-__all__ = ["Budget"]
+if TYPE_CHECKING:
+    from leash.fleet.tenants import Tenants
+else:
+
+    def __getattr__(name: str) -> object:
+        # Only users of tenants pay for importing numpy.
+        if name == "Tenants":
+            from leash.fleet.tenants import Tenants
+
+            return Tenants
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["Budget", "Tenants"]

@@ -23,6 +23,7 @@ from leash.flow.picking import grants
 from leash.flow.purses import Purse
 from leash.flow.service_times import BATCH_TIME, batch_of, served_all
 from leash.flow.sidelines import Sidelines
+from leash.flow.slow import SlowLanes
 from leash.flow.windows import NO_TIER, share_credit
 from leash.policies.exact import Number, whole
 from leash.policies.fair import DeficitRoundRobin
@@ -37,8 +38,7 @@ Cost = Literal["count", "given", "time"]
 class Flow:
     """Decides for `workers` workers. A message costs 1, a number given on arrival, or its time in us.
 
-    The lanes' windows together stay within `buffer_messages` and `buffer_bytes`; batch handlers want `batch`
-    messages at a time.
+    All windows stay within `buffer_messages` and `buffer_bytes`; batch handlers want `batch` messages.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Flow:
         buffer_bytes: int | None = None,
         batch: int = 1,
         shared: Iterable[Purse] = (),
+        quiet_first: bool = False,
     ) -> None:
         if cost not in ("count", "given", "time"):
             raise ConfigError("cost", cost, "one of count, given, time")
@@ -69,12 +70,14 @@ class Flow:
             tiers={spec.name: spec.tier for spec in specs},
             guaranteed=guaranteed,
             coming=lambda name: self.lanes[name].coming,
+            quiet_first=quiet_first,
         )
         self.guaranteed = dict(guaranteed or {})
         self.budget = BufferBudget(specs, self.workers, buffer_messages, buffer_bytes, batch)
         self.lanes = {spec.name: LaneState(spec, self.workers, self.budget) for spec in specs}
         self.purses = list(shared)
         purses.share(self.purses, self.lanes.values())
+        self.slow = SlowLanes(self.workers) if quiet_first else None
         self.in_work = 0
         """Messages in the hands of workers."""
         self.top = NO_TIER
@@ -111,8 +114,7 @@ class Flow:
         now = self.told(now)
         state = self.lanes[lane]
         count = len(messages)
-        if not state.size:
-            self.active += not state.waiting
+        self.active += not state.size and not state.waiting
         if epoch is None:
             epoch = state.window.epoch if state.window else 0
         born = repeat(now) if ages is None else [now - age for age in ages]
@@ -232,10 +234,6 @@ class Flow:
         return any(lane.credit < lane.least for lane in known) and not any(
             lane.renewing or lane.in_work + len(lane.buffer) < lane.credit for lane in known
         )
-
-    @property
-    def limited(self) -> bool:
-        return any(lane.limited for lane in self.lanes.values())
 
     @property
     def batch(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,13 +31,14 @@ def grants(flow: Flow, now: int, limit: int, time: int | None, patient: bool = T
     Tokens are for messages that start now: a batch takes at most a millisecond's worth of a lane's tokens,
     and if that is one message, it goes first.
     """
-    if flow.guaranteed and flow.limited:  # a returned pick would still count for its tier
+    if flow.guaranteed and any(lane.limited for lane in flow.lanes.values()):
+        # A returned pick would still count for its tier.
         limit = min(limit, 1)
     if flow.cost != "count":
         return _by_cost(flow, now, limit, time, patient)
     chosen: list[Grant] = []
     rounds, lanes = flow.rounds, flow.lanes
-    eligible = partial(permitted, flow) if flow.purses else None
+    eligible = _eligible(flow)
     while limit > 0:
         ticket = rounds.take(limit, eligible, patient)
         if ticket is None:
@@ -72,7 +74,7 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) 
             return lane.buffer[ahead.get(name, 0)][3]
         return max(1, lane.service // 1000)
 
-    eligible = partial(permitted, flow) if flow.purses else None
+    eligible = _eligible(flow)
     while limit > 0 and (time is None or time > 0):
         ticket = flow.rounds.pick(eligible, estimate, patient)
         if ticket is None:
@@ -93,6 +95,16 @@ def _by_cost(flow: Flow, now: int, limit: int, time: int | None, patient: bool) 
         if time is not None:
             time -= lane.service or flow.service
     return granted
+
+
+def _eligible(flow: Flow) -> Callable[[str], bool] | None:
+    """Which lanes may be picked; None: all."""
+    if flow.slow is None:
+        return partial(permitted, flow) if flow.purses else None
+    slow, lanes = flow.slow, flow.lanes
+    if flow.purses:
+        return lambda name: slow.allows(lanes[name]) and permitted(flow, name)
+    return lambda name: slow.allows(lanes[name])
 
 
 def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> int:

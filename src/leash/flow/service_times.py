@@ -53,6 +53,8 @@ def served(flow: Flow, name: str, count: int, estimate: int, service: int) -> No
     for purse in lane.purses:
         purse.permits.release(count)
     lane.work += service
+    if flow.slow is not None:
+        flow.slow.served(count, service)
     lane.service += (each - lane.service) // 4 if lane.served else each
     flow.service += (each - flow.service) // 8
     lane.served += count

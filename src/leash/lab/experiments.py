@@ -14,15 +14,24 @@ from leash.lab import (
     live_hashing,
     live_qos,
     live_rate,
+    live_tenants,
     qos,
     rate,
+    tenants,
 )
 from leash.lab.figures import Experiment, Progress, Run
 
 Measure = Callable[[str, Progress], Run]
 """Called with the URI of its own virtual host."""
 
-_LIVE = {fair: live_fair, qos: live_qos, codel: live_codel, rate: live_rate, hashing: live_hashing}
+_LIVE = {
+    fair: live_fair,
+    qos: live_qos,
+    codel: live_codel,
+    rate: live_rate,
+    hashing: live_hashing,
+    tenants: live_tenants,
+}
 
 
 def chosen(names: Sequence[str]) -> list[tuple[Experiment, Measure]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leash.lab import codel, fair, hashing, rate
+from leash.lab import codel, fair, hashing, plot_tenants, rate
 from leash.lab.figures import Result, Run
 from leash.policies.window.credit import standing_wait, utilisation
 
@@ -323,4 +323,9 @@ def _upright(x: float) -> Plot:
     return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": _THIN}
 
 
-_DRAWN = {"fair": _fair, "qos": _qos, "codel": _codel, "rate": _rate, "hash": _hash}
+def _tenants(result: Result) -> list[Plot]:
+    column, _, run = _columns(result)[-1]
+    return plot_tenants.draw(run.series, column)
+
+
+_DRAWN = {"fair": _fair, "qos": _qos, "codel": _codel, "rate": _rate, "hash": _hash, "tenants": _tenants}

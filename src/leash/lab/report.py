@@ -43,10 +43,12 @@ def write(path: Path, results: Sequence[Result], machine: dict[str, Any]) -> Non
     verdict = (
         f"{count} figures, all within their bounds" if not faults else f"{len(faults)} of {count} figures off"
     )
+    of_documents = any(result.experiment.name != "tenants" for result in results)
+    lead = "Five documents about RabbitMQ, every claim run again" if of_documents else "A noisy tenant"
     write_page(
         path,
         "Leash lab",
-        "Five documents about RabbitMQ, every claim run again: in virtual time, and on a real broker.",
+        f"{lead}: in virtual time, and on a real broker.",
         [_verdict(verdict, faults), *sections],
         drawn,
         machine,

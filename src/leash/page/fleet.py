@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leash.consumer.reporting import VERSION
-from leash.page import attention
+from leash.page import attention, noisy
 from leash.page.percentiles import between, percentile
 
 SILENT = 3.0
@@ -21,6 +21,7 @@ _LOOKS = 11  # reports that are kept of a process: rates are those of the last t
 _CHANGES = 200
 _HISTORY = 300
 _DRAWN = 12  # queues with a history
+_NOISY = 20  # tenants
 
 Report = dict[str, Any]
 
@@ -151,6 +152,7 @@ class Fleet:
             "queues": queues,
             "processes": sorted(processes, key=lambda process: (process["state"] == "here", process["name"])),
             "spark": sorted(queries, key=lambda query: str(query["name"])),
+            "tenants": _tenants(alive),
             "errors": errors[:50],
             "changes": list(self._changes)[-60:][::-1],
         }
@@ -199,6 +201,20 @@ def _sound(report: Report) -> bool:
         and "stopping" in report
         and all(isinstance(report.get(name), int | float) for name in numbers)
     )
+
+
+def _tenants(processes: list[Process]) -> list[dict[str, Any]]:
+    """Who is noisy: the tenants with most of the time or of the messages, over all processes."""
+    told: dict[str, list[Any]] = {}
+    for process in processes:
+        report: Any = process.last.get("tenants")
+        if noisy.sound(report):
+            told.setdefault(report["name"], []).append(report)
+    return [
+        {"of": name, "tenant": each.tenant, "lane": each.lane, "time": each.time, "messages": each.messages}
+        for name, reports in sorted(told.items())
+        for each in noisy.merge(reports).rows[:_NOISY]
+    ]
 
 
 def _queues(processes: list[Process]) -> list[dict[str, Any]]:

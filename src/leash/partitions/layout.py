@@ -57,6 +57,8 @@ class Layout:
     taking: Taking | None = None
     version: tuple[int, ...] | None = None
     """The broker's version; looked up, not stored."""
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    """What others store with it, as plain JSON: see `fleet/tenants.py`."""
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -181,6 +183,7 @@ class Layout:
             "moves": self.moves,
             "left": [list(pair) for pair in self.left],
             "taking": None if self.taking is None else list(self.taking),
+            "beside": dict(self.beside),
         }
 
     @classmethod
@@ -206,4 +209,5 @@ class Layout:
             left=tuple((queue, move) for queue, move in fields["left"]),
             taking=None if taking is None else Taking(taking[0], taking[1], tuple(taking[2])),
             version=version,
+            beside=fields.get("beside", {}),
         )

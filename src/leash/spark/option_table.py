@@ -86,6 +86,9 @@ TABLE: tuple[Option, ...] = (
     Option("partitions", (SOURCE, SINK), _text, None, "the name of partitions that `leash ring` made",
            "Read all queues of partitions, each in order, also during resizes (implies `ordered`); or "
            "publish to them, by key."),
+    Option("tenants", (SOURCE,), _text, None, "the name of tenants that `leash tenants` made",
+           "Read all lanes of tenants, in equal parts. Queues that they adopted are moved by live consumers "
+           "only."),
     Option("maxRecordsPerTrigger", _PLANNED, option_values.count, None, _COUNT,
            "At most this many messages in a batch.", alias="maxOffsetsPerTrigger"),
     Option("maxBytesPerTrigger", _PLANNED, option_values.size, None, _SIZE,

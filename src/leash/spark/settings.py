@@ -37,8 +37,8 @@ class Limits:
     """How much goes into a batch and into a task. Durations are in nanoseconds, sizes in bytes."""
 
     queues: tuple[QueueSpec, ...]
-    """Or streams. Empty with `partitions` or a super stream: then the driver looks them up, and a resize
-    changes them.
+    """Or streams. Empty with `partitions`, `tenants` or a super stream: then the driver looks them up, and a
+    resize changes them.
     """
     max_records_per_trigger: int | None
     max_bytes_per_trigger: int | None
@@ -68,6 +68,7 @@ class SourceSettings(Limits):
     orphaned_staging: str
     poll_timeout: int
     include_headers: bool
+    tenants: str | None = None
 
     @property
     def budgets(self) -> dict[str, Terms]:
@@ -101,7 +102,14 @@ class SinkSettings:
 
 def source_settings(given: Mapping[str, str]) -> SourceSettings:
     values = options.parse(options.SOURCE, given)
-    if values["partitions"] is None:
+    if values["tenants"] is not None:
+        if any(values[name] is not None for name in ("queue", "queues", "partitions")):
+            raise ConfigError("tenants", values["tenants"], "set tenants, or partitions, or queue, or queues")
+        if values["ordered"]:
+            raise ConfigError("ordered", True, "not with tenants: their lanes have no order")
+        del values["queue"]
+        values["queues"] = ()
+    elif values["partitions"] is None:
         values["queues"] = parse_queues(values.pop("queue"), values["queues"])
     elif values.pop("queue") is not None or values["queues"] is not None:
         raise ConfigError("partitions", values["partitions"], "set partitions, or queue, or queues")

@@ -121,8 +121,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _driver(self) -> Driver:
         if self._lazy is None:
             from leash.spark.driver.driver import Driver
+            from leash.spark.driver.tenants import with_lanes
 
-            self._lazy = Driver(self._settings)
+            self._lazy = Driver(with_lanes(self._settings))
         return self._lazy
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802

@@ -189,6 +189,13 @@ function failures(view) {
   table("#failures > .scroll", columns, view.errors, "No handler has failed.");
 }
 
+function tenants(view) {
+  table("#tenants", [
+    ["tenant", (t, cell) => { cell.title = `of ${t.of}`; return t.tenant || "(none)"; }, "name"],
+    ["time", (t) => percent(t.time)], ["messages", (t) => percent(t.messages)], ["lane", (t) => t.lane, "text"],
+  ], view.tenants || [], "No consumer of tenants has reported.");
+}
+
 function spark(view) {
   table("#spark", [
     ["query", (q) => q.name, "name"], ["batch", (q) => q.batch], ["rows", (q) => count(sum(q.queues, "rows"))],
@@ -246,7 +253,7 @@ export function lines(history) {
 export function draw(view, history) {
   const began = performance.now();
   put($("#about"), [view.about.vhost, view.about.broker].filter(Boolean).join(" at "));
-  totals(view); attention(view); shares(view); queues(view); rates(view); changes(view); failures(view); spark(view); processes(view);
+  totals(view); attention(view); shares(view); queues(view); rates(view); changes(view); failures(view); tenants(view); spark(view); processes(view);
   lines(history);
   document.documentElement.dataset.drawn = String(1 + Number(document.documentElement.dataset.drawn || 0));
   document.documentElement.dataset.ms = (performance.now() - began).toFixed(1);

@@ -29,9 +29,11 @@ class DeficitRoundRobin:
 
     Other tiers wait for a lane that expects messages only while `coming(lane)`: not while all its credit is
     in work, for example.
+
+    `quiet_first`: a lane that wakes up is next, once in a round.
     """
 
-    __slots__ = ("_coming", "_guarantees", "_lanes", "_tiers")
+    __slots__ = ("_coming", "_guarantees", "_lanes", "_quiet_first", "_tiers")
 
     def __init__(
         self,
@@ -40,8 +42,10 @@ class DeficitRoundRobin:
         tiers: Mapping[str, int] | None = None,
         guaranteed: Mapping[int, int] | None = None,
         coming: Callable[[str], bool] = lambda _: True,
+        quiet_first: bool = False,
     ) -> None:
         self._coming = coming
+        self._quiet_first = quiet_first
         self._lanes: dict[str, Lane] = {}
         self._tiers: list[Rounds] = []
         self._guarantees = bool(guaranteed)
@@ -305,6 +309,6 @@ class DeficitRoundRobin:
         for rounds in self._tiers:
             if rounds.tier == tier:
                 return rounds
-        rounds = Rounds(tier)
+        rounds = Rounds(tier, self._quiet_first)
         self._tiers = sorted([*self._tiers, rounds], key=lambda rounds: rounds.tier)
         return rounds

@@ -5,6 +5,9 @@ and a lane remembers the last round in which it had a turn. From that alone foll
 get wrong: a round ends when the lane in front already had its turn in it; a lane that was away owes one
 quantum less for every round that it missed, and never gains by it. Lanes without work are in no list, so they
 cost nothing.
+
+With `quiet_first`, a lane that wakes up goes ahead of those that wait, unless it had its turn in this round.
+It still gets one turn in a round, so this changes the order within rounds, and nothing about the bound.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ class Lane:
         "balance",
         "blocked",
         "expected",
+        "fresh",
         "granted",
         "listed",
         "name",
@@ -53,6 +57,7 @@ class Lane:
         self.visible = 0  # messages here
         self.expected = 0  # messages known to be in flight
         self.listed = False
+        self.fresh = False  # it woke up, and stands ahead of those that waited before
 
     @property
     def idle(self) -> bool:
@@ -62,10 +67,11 @@ class Lane:
 class Rounds:
     """The waiting lanes of one tier in the order of their turns; the front one's turn may have begun."""
 
-    __slots__ = ("claim", "held", "round", "share", "tier", "turns")
+    __slots__ = ("claim", "fresh", "held", "quiet_first", "round", "share", "tier", "turns")
 
-    def __init__(self, tier: int) -> None:
+    def __init__(self, tier: int, quiet_first: bool = False) -> None:
         self.tier = tier
+        self.quiet_first = quiet_first
         self.share = 0  # percentage of all services that is guaranteed to this tier
         self.reset()
 
@@ -74,6 +80,7 @@ class Rounds:
         self.round = 1
         self.turns: deque[Lane] = deque()
         self.held: dict[str, Lane] = {}
+        self.fresh = 0  # how many lanes are
 
     def next(self, eligible: Callable[[str], bool] | None = None) -> Lane | None:
         """The lane to serve now: it stays in front, with a balance above 0."""
@@ -115,6 +122,7 @@ class Rounds:
             if self.held:
                 return False
             self.round += 1
+        self._seen(lane)
         if lane.balance < 0:
             lane.balance = self.balance(lane)
         lane.balance += lane.quantum
@@ -147,14 +155,33 @@ class Rounds:
     def join(self, lane: Lane) -> None:
         """It has work: a held lane goes on with its turn, any other one queues up."""
         lane.listed = True
-        if self.held.pop(lane.name, None) is None:
-            self.turns.append(lane)
-        else:
+        if self.held.pop(lane.name, None) is not None:
             self.turns.appendleft(lane)
+        elif self.quiet_first and lane.round < self.round:
+            self._go_ahead(lane)
+        else:
+            self.turns.append(lane)
+
+    def _go_ahead(self, lane: Lane) -> None:
+        """Behind the lanes whose turn has begun, and behind those that woke up before."""
+        under_way = 0
+        for other in self.turns:
+            if not other.granted:
+                break
+            under_way += 1
+        self.turns.insert(under_way + self.fresh, lane)
+        lane.fresh = True
+        self.fresh += 1
+
+    def _seen(self, lane: Lane) -> None:
+        if lane.fresh:
+            lane.fresh = False
+            self.fresh -= 1
 
     def park(self, lane: Lane) -> None:
         """It is idle: a surplus is forfeited, a debt stays."""
         self.held.pop(lane.name, None)
+        self._seen(lane)
         lane.listed = lane.granted = False
         if lane.balance > 0:
             lane.balance = 0
