@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leash.consumer.reconnect import Connector
     from leash.consumer.upkeep import Upkeep
     from leash.flow.lane import LaneState
-    from leash.policies.permits import Permits
+    from leash.flow.purses import Purse
 
 
 _WHY = {PAUSED: "paused", THROTTLED: "throttled", PARKING: "parking", WAITING: "waiting", BUSY: "busy"}
@@ -71,7 +71,7 @@ class QueueStats:
     message_bytes: int | None
     """The mean length of its message bodies, weighted towards recent ones; None before the first."""
     why: str = ""
-    """Why it sits out: paused, throttled, busy (in order), waiting (for its next try) or parking."""
+    """Why it sits out: paused, throttled, busy (in order), waiting (for its next try), parking, no permit."""
     resumes: float | None = None
     """Seconds until it is no longer throttled, or until its next try is due; None if it is neither."""
     oldest: float | None = None
@@ -84,6 +84,8 @@ class QueueStats:
     """How long messages waited here for a worker: how many within 1 ms, 5 ms, ... 300 s, and more."""
     handled_in: Times = NONE
     """How long handlers took, in the same form."""
+    budgets: tuple[str, ...] = ()
+    """The budgets of which each of its messages needs a permit."""
 
 
 class ErrorStats(NamedTuple):
@@ -117,6 +119,12 @@ class BudgetStats:
     """Permits that this process holds; for an `at_once`, including those of messages in work."""
     at_work: int
     """Messages in work, for an `at_once`."""
+    rate: float | None = None
+    """Permits per second for all processes, as the budget has it now; None for an `at_once`."""
+    burst: int | None = None
+    """Its burst, as the budget has it now; None for an `at_once`."""
+    at_once: int | None = None
+    """How many messages all processes may work on at the same time; None for a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +182,7 @@ def collect(
         worst = flow.watch.worst_now()
         trip = flow.sidelines.round_trip
         errors = tuple(ErrorStats(queue, *each) for (queue, _), each in engine.errors.items())
-        budgets = {purse.name: _budget(now, purse.permits) for purse in flow.purses}
+        budgets = {purse.name: _budget(now, purse) for purse in flow.purses}
     connection = connector.connection
     return Stats(
         queues,
@@ -196,7 +204,8 @@ def collect(
     )
 
 
-def _budget(now: int, permits: Permits) -> BudgetStats:
+def _budget(now: int, purse: Purse) -> BudgetStats:
+    permits = purse.permits
     waiting = 0 if permits.waits_since is None else max(0, now - permits.waits_since)
     return BudgetStats(
         permits.taken,
@@ -204,6 +213,9 @@ def _budget(now: int, permits: Permits) -> BudgetStats:
         (permits.waited + waiting) / SECOND,
         permits.available(now) + permits.at_work,
         permits.at_work,
+        None if purse.rate is None else float(purse.rate),
+        None if permits.held else purse.size,
+        purse.size if permits.held else None,
     )
 
 
@@ -239,14 +251,22 @@ def _queue(
         {str(kind): count for kind, count in lane.shedder.done.items()},
         dict(engine.counts[lane.name]),
         lane.size or None,
-        next((name for block, name in _WHY.items() if lane.blocks & block), ""),
+        _why(lane),
         _resumes(now, lane),
         _oldest(engine, now, lane),
         None if running is None else running / SECOND,
         None if lane.bucket is None else float(lane.bucket.rate),
         merged(each.waited for each in durations),
         merged(each.handled for each in durations),
+        lane.spec.budgets,
     )
+
+
+def _why(lane: LaneState) -> str:
+    for block, name in _WHY.items():
+        if lane.blocks & block:
+            return name
+    return "no permit" if lane.permitless else ""
 
 
 def _resumes(now: int, lane: LaneState) -> float | None:

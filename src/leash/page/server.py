@@ -102,11 +102,16 @@ class Page:
         return self._left.is_set()
 
     def _tick(self) -> None:
-        while not self._left.wait(1.0):
+        """Once a second, and at the moment when a process has been silent for too long."""
+        pause = 1.0
+        while not self._left.wait(pause):
             trouble = self.source.trouble if self.source is not None else None
             with self._lock:
                 self.fleet.trouble = trouble
-                view = self.fleet.tick(time.time())
+                now = time.time()
+                view = self.fleet.tick(now)
+                silence = self.fleet.silence(now)
+            pause = 1.0 if silence is None else min(1.0, silence + 0.01)
             body = json.dumps(view, separators=(",", ":"))
             with self.ticked:
                 self.event = f"data: {body}\n\n".encode()

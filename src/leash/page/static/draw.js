@@ -87,7 +87,7 @@ function attention(view) {
   const items = view.attention.slice(0, 12).map((each) => {
     const item = make("li", "level" + each.level);
     item.append(make("span", "kind", each.kind));
-    const what = each.queue || each.process;
+    const what = each.queue || each.process || each.budget;
     if (what) item.append(make("span", "what", what));
     item.append(make("span", "", each.text));
     return item;
@@ -163,6 +163,26 @@ function rates(view) {
     ["", (q) => (q.why === "throttled" ? `throttled, goes on in ${time(q.resumes || 0)}` : q.why), (q) => "text level" + (q.why ? 1 : 0)],
     ["waiting", (q) => count(q.depth)],
   ], limited, "No queue has a rate, and none is paused.");
+}
+
+function budgets(view) {
+  table("#budgets", [
+    ["budget", (b, cell) => { cell.title = "used by " + b.users.join(", "); return b.name; }, "name"],
+    ["allows", (b) => (b.at_once === null ? `${rate(b.rate)} a second` : `${count(b.at_once)} at once`)],
+    ["burst", (b) => (b.burst === null ? "" : count(b.burst)), "low"],
+    ["used", meter],
+    ["in hand", (b) => b.in_hand, "low"], ["expired", (b) => (b.void ? rate(b.void) + " a second" : ""), "low"],
+    ["", (b) => (b.used_up ? `used up: work waits ${percent(b.waiting)} of the time` : ""), (b) => "text level" + (b.used_up ? 1 : 0)],
+    ["waiting", (b) => count(b.depth)], ["users", (b) => b.users.length],
+  ], view.budgets, "No process uses a budget.");
+}
+function meter(b, cell) {
+  const held = b.at_once !== null, of = held ? b.at_once : b.rate, used = held ? b.at_work : b.used;
+  let bar = cell.firstChild;
+  if (!bar || bar.className !== "meter") { bar = make("div", "meter"); bar.append(make("i"), make("span")); cell.replaceChildren(bar); }
+  bar.firstChild.style.width = Math.min(100, of ? (100 * used) / of : 0) + "%";
+  put(bar.lastChild, held ? `${used} of ${count(of)}` : `${rate(used)} of ${rate(of)}`);
+  return undefined;
 }
 
 function changes(view) {
@@ -246,7 +266,7 @@ export function lines(history) {
 export function draw(view, history) {
   const began = performance.now();
   put($("#about"), [view.about.vhost, view.about.broker].filter(Boolean).join(" at "));
-  totals(view); attention(view); shares(view); queues(view); rates(view); changes(view); failures(view); spark(view); processes(view);
+  totals(view); attention(view); shares(view); queues(view); rates(view); budgets(view); changes(view); failures(view); spark(view); processes(view);
   lines(history);
   document.documentElement.dataset.drawn = String(1 + Number(document.documentElement.dataset.drawn || 0));
   document.documentElement.dataset.ms = (performance.now() - began).toFixed(1);
