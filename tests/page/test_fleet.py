@@ -103,13 +103,16 @@ def budget(taken: int = 0, waited: float = 0.0, **more: Any) -> dict[str, Any]:
     return told | {"void": 0, "in_hand": 2, "at_work": 0} | more
 
 
-def test_a_budget_is_summed_over_all_who_use_it_and_one_that_is_used_up_is_found() -> None:
+@pytest.mark.parametrize(("waited", "why"), [(0.9, ""), (0.0, "no permit")])
+def test_a_budget_is_summed_over_all_who_use_it_and_one_that_is_used_up_is_found(
+    waited: float, why: str
+) -> None:
     fleet = Fleet()
     for seconds in (0.0, 10.0):
         for name in ("a", "b"):
-            mail = queue(depth=40, budgets=["sms"], handled=int(seconds * 20))
+            mail = queue(depth=40, budgets=["sms"], handled=int(seconds * 20), why=why)
             free = queue(depth=40, handled=int(seconds * 20))
-            sms = budget(int(20 * seconds), 0.9 * seconds)
+            sms = budget(int(20 * seconds), waited * seconds)
             pdf = budget(rate=None, burst=None, at_once=4, at_work=1)
             told = report(
                 name, seconds, queues={"mail": mail, "free": free}, budgets={"sms": sms, "pdf": pdf}

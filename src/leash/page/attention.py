@@ -64,7 +64,7 @@ def _queue(queue: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
     running, usual = queue["running"] or 0.0, queue["usual"] or 0.0
     if running > max(_STUCK, 3 * usual):
-        yield say(3, "stuck", f"a handler has been running for {running:.0f} s")
+        yield say(3, "stuck", f"a handler in {queue['where']} has been running for {running:.0f} s")
     if not queue["consumed"] and queue["why"] != "paused":
         yield say(3, "not consumed", "no process consumes it: it was deleted, or has no leader")
     if queue["unfair"]:

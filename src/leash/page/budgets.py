@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-_USED_UP = 0.1
-"""The part of the time for which work must wait for permits before a budget counts as used up."""
+_USED_UP = 0.25
+"""The part of the time for which work must be without permits before a budget counts as used up."""
 
 
 class Look(NamedTuple):
@@ -16,6 +17,8 @@ class Look(NamedTuple):
     now: Mapping[str, Any]
     then: Mapping[str, Any]
     seconds: float
+    without: Mapping[str, float] = {}
+    """Of each budget, in which part of its reports a queue had work and no permit."""
 
 
 def of(looks: Iterable[Look], queues: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -25,6 +28,7 @@ def of(looks: Iterable[Look], queues: Iterable[Mapping[str, Any]]) -> list[dict[
         for name, now in look.now.items():
             budget = found.setdefault(name, _empty(name))
             _add(budget, now, look.then.get(name, {}), look.seconds)
+            budget["waiting"] = max(budget["waiting"], look.without.get(name, 0.0))
             budget["users"].append(look.name)
     for queue in queues:
         for name in queue["budgets"]:
@@ -34,6 +38,16 @@ def of(looks: Iterable[Look], queues: Iterable[Mapping[str, Any]]) -> list[dict[
     for budget in found.values():
         budget["used_up"] = budget["waiting"] > _USED_UP
     return sorted(found.values(), key=lambda budget: (not budget["used_up"], str(budget["name"])))
+
+
+def without(reports: Collection[Mapping[str, Any]]) -> dict[str, float]:
+    """`Look.without`, from a process's reports."""
+    found: Counter[str] = Counter()
+    for report in reports:
+        if report.get("budgets"):
+            waits = [queue for queue in report["queues"].values() if queue.get("why") == "no permit"]
+            found.update({name for queue in waits for name in queue.get("budgets", [])})
+    return {name: count / len(reports) for name, count in found.items()}
 
 
 def sound(told: object) -> bool:

@@ -241,7 +241,8 @@ def _process(process: Process, now: float) -> dict[str, Any]:
 def _process_look(process: Process) -> budgets.Look:
     first, seconds = process.took()
     last = process.last
-    return budgets.Look(last["name"], last.get("budgets", {}), first.get("budgets", {}), seconds)
+    then, without = first.get("budgets", {}), budgets.without(process.reports)
+    return budgets.Look(last["name"], last.get("budgets", {}), then, seconds, without)
 
 
 class _Query:

@@ -57,7 +57,7 @@ def _empty(name: str, now: Mapping[str, Any]) -> dict[str, Any]:
         "processes": 0,
         **dict.fromkeys(("depth", "oldest", "running", "limit", "tokens", "resumes")),
         **dict.fromkeys(("rate", "in_work", "buffered", "window", "parked", "failed", "failing"), 0),
-        **dict.fromkeys(("reason", "why", "unfair"), ""),
+        **dict.fromkeys(("reason", "why", "unfair", "where"), ""),
         "busy": False,
         "budgets": [name for name in now.get("budgets", []) if isinstance(name, str)],
         "consumed": 0,
@@ -81,6 +81,8 @@ def _add(
     queue["failing"] += now.get("failed", 0) - then.get("failed", 0) if then else 0
     for name in ("in_work", "buffered", "window", "parked", "failed"):
         queue[name] += now.get(name, 0)
+    if now.get("running", 0.0) > (queue["running"] or 0.0):
+        queue["where"] = report["name"]
     for name in ("depth", "oldest", "running", "resumes"):
         value = now.get(name, 0 if name == "depth" else None)
         if value is not None:

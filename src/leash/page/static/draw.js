@@ -118,7 +118,7 @@ function shares(view) {
   const worst = here.reduce((a, b) => (!a || b.spread / b.bound > a.spread / a.bound ? b : a), null);
   const broken = here.filter((p) => p.spread > p.bound);
   const note = $("#spread");
-  note.className = broken.length ? "note bad" : "note";
+  note.className = busy.length && broken.length ? "note bad" : "note";
   put(note, !worst ? "No process is here." : busy.length ? `Spread: ${worst.spread.toFixed(2)} of ${worst.bound.toFixed(2)} rounds at worst (${worst.name}). The mark is the target; bars below it are no fault where a queue is throttled or in another tier.` + [...new Set(broken.flatMap((p) => Object.entries(p.unfair).map(([q, why]) => ` Broken by ${q}: ${why}.`)))].join("") : "No queue has work.");
 }
 
@@ -142,12 +142,12 @@ function queues(view) {
   const shown = state.all ? found : found.slice(0, SHOWN);
   const columns = [
     ["queue", (q, cell) => { cell.title = q.name; return q.name; }, "name"],
-    ["", (q) => q.trouble, (q) => "text trouble level" + q.level],
-    ["waiting", (q) => count(q.depth)], ["oldest", (q) => time(q.oldest)], ["a second", (q) => rate(q.rate)],
-    ["in work", (q) => q.in_work], ["longest", (q) => time(q.running), (q) => (q.trouble === "stuck" ? "level3" : "")],
-    ["wait 99 %", (q) => within(q.wait_99), "low"], ["handler 50 %", (q) => within(q.took_50), "low"], ["handler 99 %", (q) => within(q.took_99), "low"],
-    ["window", (q) => q.window, "low"], ["quantum", (q) => q.quantum, "low"], ["failed", (q) => count(q.failed)], ["parked", (q) => count(q.parked), "low"],
-    ["processes", (q) => q.processes, "low"], ["", buttons],
+    ["", (q) => q.trouble, (q) => "word trouble level" + q.level],
+    ["waiting", (q) => count(q.depth)], ["oldest", (q) => time(q.oldest), "low"], ["a second", (q) => rate(q.rate)],
+    ["in work", (q) => q.in_work, "low"], ["longest", (q) => time(q.running), (q) => (q.trouble === "stuck" ? "level3" : "")],
+    ["wait 99\u00a0%", (q) => within(q.wait_99), "low"], ["handler 50\u00a0%", (q) => within(q.took_50), "low least"], ["handler 99\u00a0%", (q) => within(q.took_99), "low"],
+    ["window", (q) => q.window, "low least"], ["quantum", (q) => q.quantum, "low"], ["failed", (q) => count(q.failed), "low"], ["parked", (q) => count(q.parked), "low least"],
+    ["processes", (q) => q.processes, "low least"], ["", buttons],
   ];
   table("#queues", columns, shown, view.queues.length ? "No queue has that in its name." : "No process has reported yet.");
   const more = $("#all");
@@ -168,20 +168,19 @@ function rates(view) {
 function budgets(view) {
   table("#budgets", [
     ["budget", (b, cell) => { cell.title = "used by " + b.users.join(", "); return b.name; }, "name"],
-    ["allows", (b) => (b.at_once === null ? `${rate(b.rate)} a second` : `${count(b.at_once)} at once`)],
-    ["burst", (b) => (b.burst === null ? "" : count(b.burst)), "low"],
-    ["used", meter],
-    ["in hand", (b) => b.in_hand, "low"], ["expired", (b) => (b.void ? rate(b.void) + " a second" : ""), "low"],
-    ["", (b) => (b.used_up ? `used up: work waits ${percent(b.waiting)} of the time` : ""), (b) => "text level" + (b.used_up ? 1 : 0)],
-    ["waiting", (b) => count(b.depth)], ["users", (b) => b.users.length],
+    ["in use", meter, "meters"], ["", (b) => (b.used_up ? "used up" : ""), (b) => "word level" + (b.used_up ? 1 : 0)],
+    ["burst", (b) => (b.burst === null ? "" : count(b.burst)), "low"], ["in hand", (b) => b.in_hand, "low"],
+    ["expired a second", (b) => rate(b.void), "low"],
+    ["waiting", (b) => count(b.depth)], ["users", (b) => b.users.length, "low"],
   ], view.budgets, "No process uses a budget.");
 }
 function meter(b, cell) {
   const held = b.at_once !== null, of = held ? b.at_once : b.rate, used = held ? b.at_work : b.used;
   let bar = cell.firstChild;
-  if (!bar || bar.className !== "meter") { bar = make("div", "meter"); bar.append(make("i"), make("span")); cell.replaceChildren(bar); }
+  if (!bar || !bar.classList?.contains("meter")) { bar = make("div", "meter"); bar.append(make("i"), make("span")); cell.replaceChildren(bar); }
   bar.firstChild.style.width = Math.min(100, of ? (100 * used) / of : 0) + "%";
-  put(bar.lastChild, held ? `${used} of ${count(of)}` : `${rate(used)} of ${rate(of)}`);
+  put(bar.lastChild, held ? `${used} of ${count(of)} at once` : `${rate(used)} of ${rate(of)} a second`);
+  bar.classList.toggle("full", b.used_up);
   return undefined;
 }
 
@@ -195,7 +194,7 @@ function changes(view) {
 
 function failures(view) {
   const columns = [
-    ["queue", (e) => e.queue, "name"], ["error", (e) => e.error, "text"], ["times", (e) => e.times], ["last", (e) => clock(e.at)],
+    ["queue", (e) => e.queue, "name"], ["error", (e) => e.error, "text long"], ["times", (e) => e.times], ["last", (e) => clock(e.at)],
     ["message", (e) => e.message_id || "", "text low"], ["tries", (e) => e.tries, "low"], ["process", (e) => e.process, "text low"],
     ["", (e, cell) => {
       if (!state.look) return "";
@@ -212,7 +211,7 @@ function failures(view) {
 function spark(view) {
   table("#spark", [
     ["query", (q) => q.name, "name"], ["batch", (q) => q.batch], ["rows", (q) => count(sum(q.queues, "rows"))],
-    ["waiting", (q) => count(sum(q.ready))], ["", (q) => (q.throttled ? "throttled" : ""), "text level1"],
+    ["waiting", (q) => count(sum(q.ready))], ["", (q) => (q.throttled ? "throttled" : ""), "word level1"],
     ["shares", (q) => Object.entries(q.queues || {}).slice(0, 6).map(([name, e]) => `${name} ${percent(e.share)}`).join(", "), "text"],
     ["heard", (q) => time(q.silent) + " ago"],
   ], view.spark, "No Spark query has reported.");
@@ -222,7 +221,7 @@ const sum = (given, key) => Object.values(given || {}).reduce((a, b) => a + (key
 function processes(view) {
   table("#processes", [
     ["process", (p, cell) => { cell.title = `${p.host} ${p.pid}, broker ${p.broker}, leash ${p.leash}`; return p.name; }, "name"],
-    ["", (p) => (p.state === "here" ? (p.connected ? "here" : "not connected") : p.state === "left" ? "left in good order" : `gone, silent for ${time(p.silent)}`), (p) => "text state" + (p.state === "here" && p.connected ? "" : " level3")],
+    ["", (p) => (p.state === "here" ? (p.connected ? "here" : "not connected") : p.state === "left" ? "left in good order" : `gone, silent for ${time(p.silent)}`), (p) => "word state" + (p.state === "here" && p.connected ? "" : " level3")],
     ["up", (p) => time(p.seconds)], ["queues", (p) => p.queues], ["workers", (p) => p.workers, "low"],
     ["round trip", (p) => time(p.round_trip), "low"], ["reconnects", (p) => p.reconnects, "low"],
     ["spread of bound", (p) => `${p.spread.toFixed(2)} / ${p.bound.toFixed(2)}`, (p) => (p.spread > p.bound ? "level3" : "")],
@@ -265,6 +264,8 @@ export function lines(history) {
 
 export function draw(view, history) {
   const began = performance.now();
+  const worst = view.attention.filter((each) => each.level > 1).length;
+  document.title = worst ? `(${worst}) Leash` : "Leash";
   put($("#about"), [view.about.vhost, view.about.broker].filter(Boolean).join(" at "));
   totals(view); attention(view); shares(view); queues(view); rates(view); budgets(view); changes(view); failures(view); spark(view); processes(view);
   lines(history);
