@@ -218,6 +218,9 @@ def test_a_thousand_queues_are_drawn_and_can_be_filtered(browser: Browser, tmp_p
     browser.run("document.querySelector('#all').click()")
     browser.until("document.querySelectorAll('#queues tbody tr').length === 1000")
     assert "Show 100" in browser.text()
+    cell = "document.querySelectorAll('#queues tbody tr')[950].cells[2]"
+    browser.run(f"{cell}.textContent = 'old'; {cell}.scrollIntoView()")
+    browser.until(f"/^[0-9]+$/.test({cell}.innerText)")
     browser.run("const f = document.querySelector('#filter'); f.value = '0042'; f.oninput({target: f})")
     browser.until("document.querySelectorAll('#queues tbody tr').length === 1")
     assert browser.console == []

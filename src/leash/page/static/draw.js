@@ -41,6 +41,12 @@ function put(cell, text, name) {
   if (name !== undefined && cell.className !== name) cell.className = name;
 }
 
+// The rows of a long table that can be seen, and some around: the others are drawn when they are scrolled to.
+function inView(body) {
+  const place = body.getBoundingClientRect(), height = place.height / body.rows.length || 1;
+  return [-place.top / height - 20, (innerHeight - place.top) / height + 20];
+}
+
 // A table whose rows and cells are used again: a redraw touches only what has changed.
 function table(where, columns, rows, empty) {
   const head = $(where + " thead"), body = $(where + " tbody");
@@ -53,8 +59,11 @@ function table(where, columns, rows, empty) {
   if (!rows.length) { body.replaceChildren(); const row = make("tr"), cell = make("td", "text empty", empty); cell.colSpan = columns.length; row.append(cell); body.append(row); body.dataset.empty = "1"; return; }
   if (body.dataset.empty) { body.replaceChildren(); delete body.dataset.empty; }
   while (body.rows.length > rows.length) body.deleteRow(-1);
+  const [first, last] = rows.length > SHOWN && body.rows.length ? inView(body) : [0, rows.length];
+  const there = body.rows.length, all = [...body.rows];
   rows.forEach((each, at) => {
-    let row = body.rows[at];
+    if (at < there && (at < first || at > last)) return;
+    let row = all[at];
     if (!row) { row = body.insertRow(); columns.forEach(() => row.insertCell()); }
     if (row.className !== (each.rowClass || "")) row.className = each.rowClass || "";
     columns.forEach(([, read, name], place) => {
@@ -262,7 +271,15 @@ export function lines(history) {
     [times, ...names.map((name) => history.map((h) => h.windows[name] ?? null))]);
 }
 
+let last = null, scrolling = false;
+addEventListener("scroll", () => {
+  if (!last || scrolling || !state.all) return;
+  scrolling = true;
+  requestAnimationFrame(() => { scrolling = false; queues(last); });
+});
+
 export function draw(view, history) {
+  last = view;
   const began = performance.now();
   const worst = view.attention.filter((each) => each.level > 1).length;
   document.title = worst ? `(${worst}) Leash` : "Leash";
