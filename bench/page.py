@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import statistics
 import subprocess
 import sys
@@ -22,7 +23,6 @@ from urllib.parse import urlsplit
 from bench import harness
 from leash import Consumer
 from leash.amqp import connect
-from leash.amqp.uri import parse
 from leash.page.fleet import Fleet
 from leash.page.listen import Own
 from leash.page.server import Page
@@ -49,8 +49,8 @@ def main(uri: str) -> None:
     text = [
         "## The live page\n\nA consumer with an empty handler and one worker: silent, and with statistics "
         f"and {VIEWERS} viewers, in {PAIRS} interleaved pairs in one process. The ratio is the median over "
-        "the pairs of client CPU for each message, with over without. The last column is the CPU of the threads "
-        "that report and serve, over that of the whole process: it is the finer measure.\n",
+        "the pairs of client CPU for each message, with over without. The last column is the CPU of the "
+        "threads that report and serve, over that of the whole process: it is the finer measure.\n",
         "| statistics | queues | client CPU us/message, silent | ratio | threads of the page |",
         "|---|--:|--:|--:|--:|",
         *rows,
@@ -143,8 +143,9 @@ def served(consumer: Consumer) -> Iterator[tuple[Page, str]]:
 @contextlib.contextmanager
 def a_page(uri: str) -> Iterator[str]:
     """A `leash page` in a process of its own."""
-    command = [sys.executable, "-m", "leash.cli", "page", "--uri", parse(uri).reveal(), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "leash.cli", "page", "--port", "0"]
+    environment = {**os.environ, "LEASH_URI": uri}  # not an argument: others could read the password
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         yield process.stdout.readline().split()[-1]

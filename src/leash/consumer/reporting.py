@@ -50,6 +50,11 @@ def identity(consumer: Consumer) -> dict[str, Any]:
     }
 
 
+def alive(who: dict[str, Any]) -> dict[str, Any]:
+    """A sign of life between two reports."""
+    return {"v": VERSION, "kind": "alive", "id": who["id"]}
+
+
 def report(stats: Stats) -> dict[str, Any]:
     """The numbers as plain JSON; what is zero, empty or None is left out of a queue's."""
     return {
@@ -112,6 +117,11 @@ def _queue(each: QueueStats) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value not in (None, 0, "", [], False)}
 
 
+def pace(cost: float) -> float:
+    """Seconds until the next report, if one costs this much CPU time."""
+    return min(SELDOM, max(EVERY, cost / COST))
+
+
 def _budget(each: BudgetStats) -> dict[str, Any]:
     return {
         "rate": each.rate,
@@ -144,8 +154,7 @@ class Reporter:
         self._left = threading.Event()
         self._refused = ""
         self._every, self._due = EVERY, 0.0
-        alive = {name: self._who[name] for name in ("v", "id")} | {"kind": "alive"}
-        self._alive = json.dumps(alive).encode()
+        self._alive = json.dumps(alive(self._who)).encode()
         self._thread = threading.Thread(target=self._run, name="leash-reporter", daemon=True)
 
     def start(self) -> None:
@@ -191,7 +200,7 @@ class Reporter:
         began = time.thread_time()
         told = self._who | {"every": self._every} | report(self._consumer.stats()) | more
         self._broadcast.send(STATS, json.dumps(told, separators=(",", ":")).encode())
-        self._every = min(SELDOM, max(EVERY, (time.thread_time() - began) / COST))
+        self._every = pace(time.thread_time() - began)
         self._due = time.monotonic() + self._every - EVERY / 2
         trouble = self._broadcast.trouble or ""
         if trouble and trouble != self._refused:

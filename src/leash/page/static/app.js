@@ -36,7 +36,7 @@ events.onmessage = (event) => {
 events.onerror = () => say("the page's server does not answer; trying again", true);
 
 // A server that hangs ends no connection: say that what is shown is old.
-setInterval(() => { if (heard && Date.now() - heard > 4000) say(`nothing new for ${Math.round((Date.now() - heard) / 1000)} s: what is shown is old`, true); }, 1000);
+setInterval(() => { if (heard && Date.now() - heard > 8000) say(`nothing new for ${Math.round((Date.now() - heard) / 1000)} s: what is shown is old`, true); }, 1000);
 
 $("#filter").oninput = (event) => { state.filter = event.target.value; if (view) draw(view, history); };
 $("#all").onclick = () => { state.all = !state.all; if (view) draw(view, history); };
