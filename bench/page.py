@@ -151,7 +151,7 @@ def a_page(uri: str) -> Iterator[str]:
         yield process.stdout.readline().split()[-1]
     finally:
         process.terminate()
-        process.wait(30)
+        process.communicate(timeout=30)
 
 
 _VIEWER = """

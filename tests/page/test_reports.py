@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
 
-from leash import Consumer
+from leash import Budget, Consumer, Queue
 from leash.amqp import Channel, Outgoing, Publisher
 from leash.amqp.uri import parse
 from leash.broker import Broker
+from leash.consumer import reporting
+from leash.page.listen import Exchange
 from tests.consumer.kit import fill, publish, running, until
 from tests.page.kit import served
 
@@ -92,3 +95,47 @@ def test_a_second_page_hears_the_same_and_nonsense_harms_nobody(channel: Channel
         assert consumer.stats().queues["q"].why == ""
         assert consumer.stats().queues["q"].quantum == 1
         until(lambda: first.view()["processes"][0]["state"] == "here")
+
+
+def test_budgets_are_reported_with_their_numbers_and_a_queue_that_waits_for_one_says_so(
+    channel: Channel, uri: str
+) -> None:
+    fill(channel, "sms", 500)
+    fill(channel, "pdf", 2)
+    go = threading.Event()
+    sms, pdf = Budget("sms-gateway", rate=4, burst=2), Budget("pdf-renderer", at_once=1)
+    consumer = Consumer(uri, [Queue("sms", budget=sms), Queue("pdf", budget=pdf)], workers=3)
+    consumer.handler("sms")(lambda _: None)
+    consumer.handler("pdf")(lambda _: go.wait(300))
+    with running(consumer), served(uri) as (page, _):
+        try:
+            until(lambda: [each["used_up"] for each in page.view()["budgets"]] == [True, True])
+            found = {each["name"]: each for each in page.view()["budgets"]}
+            assert (found["sms-gateway"]["rate"], found["sms-gateway"]["burst"]) == (4.0, 2)
+            assert (found["pdf-renderer"]["at_once"], found["pdf-renderer"]["at_work"]) == (1, 1)
+            assert found["pdf-renderer"]["queues"] == ["pdf"]
+            until(lambda: consumer.stats().queues["sms"].why == "no permit")
+            assert consumer.stats().queues["sms"].budgets == ("sms-gateway",)
+            until(lambda: {"used up"} <= {each["kind"] for each in page.view()["attention"]})
+        finally:
+            go.set()
+
+
+def test_a_large_report_comes_less_often_with_signs_of_life_in_between(
+    channel: Channel, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "COST", 1e-9)  # as if it had ten thousand queues
+    fill(channel, "q", 0)
+    consumer = Consumer(uri, ["q"])
+    consumer.handler(lambda _: None)
+    heard: list[str] = []
+    source = Exchange(uri, lambda _, told: heard.append(told["kind"]))
+    try:
+        until(lambda: source.trouble is None)
+        with running(consumer):
+            until(lambda: heard.count("consumer") == 2)
+            assert heard.count("alive") >= 2
+            consumer.pause("q")
+            until(lambda: heard[-1] == "alive")
+    finally:
+        source.close()
