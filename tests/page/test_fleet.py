@@ -86,6 +86,18 @@ def test_a_process_that_is_silent_is_gone_within_three_seconds_and_one_that_says
     assert fleet.view(700.0)["processes"] == []
 
 
+def test_queues_whose_only_process_is_gone_are_still_shown_and_said_to_be_consumed_by_nobody() -> None:
+    fleet = Fleet()
+    fleet.heard(1.0, report("a", queues={"only": queue(depth=70), "both": queue(depth=5)}))
+    fleet.heard(3.0, report("b", queues={"both": queue(depth=5)}))
+    view = fleet.view(4.0)
+    assert kinds(view) == [("gone", "a"), ("not consumed", "only")]
+    assert view["attention"][1]["text"].endswith("are gone; 70 waited when it was last seen")
+    assert view["totals"]["depth"] == 75
+    fleet.heard(4.5, report("c", queues={"only": queue(depth=60)}))
+    assert kinds(fleet.view(4.5)) == [("gone", "a")]
+
+
 def test_a_process_whose_reports_are_large_gives_signs_of_life_in_between() -> None:
     fleet = Fleet()
     fleet.heard(1.0, {"v": 1, "kind": "alive", "id": "many"})

@@ -65,7 +65,10 @@ def _queue(queue: dict[str, Any]) -> Iterator[dict[str, Any]]:
     running, usual = queue["running"] or 0.0, queue["usual"] or 0.0
     if running > max(_STUCK, 3 * usual):
         yield say(3, "stuck", f"a handler in {queue['where']} has been running for {running:.0f} s")
-    if not queue["consumed"] and queue["why"] != "paused":
+    if queue["lost"]:
+        waited = f"; {queue['depth']} waited when it was last seen" if queue["depth"] else ""
+        yield say(3, "not consumed", f"the processes that consumed it are gone{waited}")
+    elif not queue["consumed"] and queue["why"] != "paused":
         yield say(3, "not consumed", "no process consumes it: it was deleted, or has no leader")
     if queue["unfair"]:
         yield say(2, "unfair", f"is further behind than fairness allows: {queue['unfair']}")

@@ -126,7 +126,10 @@ class Fleet:
         alive = [
             each for each in self._processes.values() if not each.gone(now) and not each.last["stopping"]
         ]
-        queues = all_queues.of((each.last, *each.took()) for each in alive)
+        gone = [
+            each.last for each in self._processes.values() if each.gone(now) and not each.last["stopping"]
+        ]
+        queues = all_queues.of(((each.last, *each.took()) for each in alive), gone)
         processes = [_process(each, now) for each in self._processes.values()]
         queries = [_query(now, each) for each in self._queries.values()]
         shared = budgets.of([*map(_process_look, alive), *map(_query_look, self._queries.values())], queues)

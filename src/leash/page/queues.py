@@ -10,8 +10,11 @@ from leash.page.percentiles import between, percentile
 Report = dict[str, Any]
 
 
-def of(looks: Iterable[tuple[Report, Report, float]]) -> list[dict[str, Any]]:
-    """Each queue, over all processes: of each its last report, an older one, and the seconds in between."""
+def of(looks: Iterable[tuple[Report, Report, float]], gone: Iterable[Report] = ()) -> list[dict[str, Any]]:
+    """Each queue, over all processes: of each its last report, an older one, and the seconds in between.
+
+    `gone`: the last reports of processes that are gone. Queues that only they consumed are shown too.
+    """
     found: dict[str, dict[str, Any]] = {}
     for last, first, seconds in looks:
         for name, now in last["queues"].items():
@@ -20,6 +23,10 @@ def of(looks: Iterable[tuple[Report, Report, float]]) -> list[dict[str, Any]]:
             if queue is None:
                 queue = found[name] = _empty(name, now)
             _add(queue, now, then, seconds, last)
+    for last in gone:
+        for name, now in last["queues"].items():
+            if name not in found:
+                found[name] = _empty(name, now) | {"lost": True, "depth": now.get("depth", 0)}
     handled = sum(queue["handled"] for queue in found.values()) or 1
     spent = sum(queue["spent"] for queue in found.values()) or 1.0
     for queue in found.values():
@@ -59,6 +66,7 @@ def _empty(name: str, now: Mapping[str, Any]) -> dict[str, Any]:
         **dict.fromkeys(("rate", "in_work", "buffered", "window", "parked", "failed", "failing"), 0),
         **dict.fromkeys(("reason", "why", "unfair", "where"), ""),
         "busy": False,
+        "lost": False,
         "budgets": [name for name in now.get("budgets", []) if isinstance(name, str)],
         "consumed": 0,
         "handled": 0,

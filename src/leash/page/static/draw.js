@@ -153,9 +153,9 @@ function queues(view) {
     ["queue", (q, cell) => { cell.title = q.name; return q.name; }, "name"],
     ["", (q) => q.trouble, (q) => "word trouble level" + q.level],
     ["waiting", (q) => count(q.depth)], ["oldest", (q) => time(q.oldest), "low"], ["a second", (q) => rate(q.rate)],
-    ["in work", (q) => q.in_work, "low"], ["longest", (q) => time(q.running), (q) => (q.trouble === "stuck" ? "level3" : "")],
+    ["in work", (q) => q.in_work, "low least"], ["longest", (q) => time(q.running), (q) => (q.trouble === "stuck" ? "level3" : "")],
     ["wait 99\u00a0%", (q) => within(q.wait_99), "low"], ["handler 50\u00a0%", (q) => within(q.took_50), "low least"], ["handler 99\u00a0%", (q) => within(q.took_99), "low"],
-    ["window", (q) => q.window, "low least"], ["quantum", (q) => q.quantum, "low"], ["failed", (q) => count(q.failed), "low"], ["parked", (q) => count(q.parked), "low least"],
+    ["window", (q) => q.window, "low least"], ["quantum", (q) => q.quantum, "low"], ["failed", (q) => count(q.failed), "low least"], ["parked", (q) => count(q.parked), "low least"],
     ["processes", (q) => q.processes, "low least"], ["", buttons],
   ];
   table("#queues", columns, shown, view.queues.length ? "No queue has that in its name." : "No process has reported yet.");
