@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import statistics
 import subprocess
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,12 +24,13 @@ from urllib.parse import urlsplit
 from bench import harness
 from leash import Consumer
 from leash.amqp import connect
+from leash.consumer.reporting import COST, identity, pace, report
 from leash.page.fleet import Fleet
 from leash.page.listen import Own
 from leash.page.server import Page
 
 PAIRS, VIEWERS, BODY = 9, 5, 100
-COUNTS = {10: 300_000, 100: 300_000}
+COUNTS = {10: 300_000}
 """Messages of one run, by the number of queues."""
 OUTSIDE, INSIDE = "reports, and a `leash page` elsewhere", "`leash consume --page`"
 
@@ -56,6 +58,17 @@ def main(uri: str) -> None:
         *rows,
         "",
     ]
+    text.append(
+        "CPU of one report, and of one turn of a page inside the consumer's process, in ms. Both come once a "
+        f"second, or less often where one would take more than {COST:.1%} of a core.\n"
+    )
+    text += ["| queues | report, ms | of a core | page, ms | of a core |", "|--:|--:|--:|--:|--:|"]
+    turns = [costs(uri, queues) for queues in (10, 100, 1000)]
+    for queues, report_ms, page_ms in turns:
+        shares = [ms / 1000 / pace(ms / 1000) for ms in (report_ms, page_ms)]
+        text.append(f"| {queues:,} | {report_ms:.2f} | {shares[0]:.2%} | {page_ms:.2f} | {shares[1]:.2%} |")
+        print(text[-1], flush=True)
+    text.append("")
     redrawn = redraws()
     if redrawn:
         text.append("A redraw in Chromium, script and layout, with every number changed:\n")
@@ -63,7 +76,9 @@ def main(uri: str) -> None:
         for each in redrawn:
             text.append(f"| 1,000 | {each['rows']:,} | {each['median']:.1f} | {each['longest']:.1f} |")
             print(text[-1], flush=True)
-    harness.publish_section("page", "\n".join(text), version, {"cost": data, "redraws": redrawn})
+    harness.publish_section(
+        "page", "\n".join(text), version, {"cost": data, "turns": turns, "redraws": redrawn}
+    )
 
 
 # --- the cost of statistics and viewers ---
@@ -180,6 +195,40 @@ def viewers(url: str) -> Iterator[None]:
             each.wait(30)
 
 
+def costs(uri: str, queues: int) -> tuple[int, float, float]:
+    """CPU ms of a report, and of a view as an event, of a consumer of so many queues; all had messages."""
+    names = [f"bench.page.{n}" for n in range(queues)]
+    harness.fill(uri, names, 20 * queues, BODY)
+    consumer = Consumer(uri, names, workers=4, report=False)
+    consumer.handler(lambda _: None)
+    consumer.start()
+    try:
+        while sum(each.handled for each in consumer.stats().queues.values()) < 20 * queues:
+            time.sleep(0.1)
+        fleet, who = Fleet({}), identity(consumer)
+
+        def tell() -> None:
+            told = who | report(consumer.stats())
+            json.dumps(told, separators=(",", ":"))
+            fleet.heard(time.time(), told)
+
+        def turn() -> None:
+            json.dumps(fleet.tick(time.time()), separators=(",", ":"))
+
+        return queues, _median(tell), _median(turn)
+    finally:
+        consumer.stop()
+
+
+def _median(do: Callable[[], None]) -> float:
+    took = []
+    for _ in range(15):
+        began = time.thread_time()
+        do()
+        took.append(1000 * (time.thread_time() - began))
+    return statistics.median(took)
+
+
 # --- redraws ---
 
 _REDRAW = """
@@ -225,9 +274,10 @@ def redraws() -> list[dict[str, float]]:
 
 
 def _report(seconds: float) -> dict[str, Any]:
-    from tests.page.kit import queue, report
+    from tests.page import kit
 
     queues = {
-        f"tenant-{n:04d}": queue(handled=int(seconds * n), depth=n, took=[n], waited=[n]) for n in range(1000)
+        f"tenant-{n:04d}": kit.queue(handled=int(seconds * n), depth=n, took=[n], waited=[n])
+        for n in range(1000)
     }
-    return report(seconds=seconds, queues=queues)
+    return kit.report(seconds=seconds, queues=queues)
