@@ -103,7 +103,7 @@ def test_every_panel_is_drawn_with_a_fleet_of_three_and_a_query(
             for theme in ("light", "dark"):
                 browser.open(url, width, 900, theme)
                 browser.until("Number(document.documentElement.dataset.drawn) > 1")
-                assert browser.run("document.documentElement.scrollWidth") == width
+                browser.until(f"document.documentElement.scrollWidth === {width}")
                 assert browser.run("document.querySelectorAll('canvas').length") == 2
                 ground = browser.run("getComputedStyle(document.body).backgroundColor")
                 assert (ground == "rgb(246, 247, 249)") is (theme == "light")
