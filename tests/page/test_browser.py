@@ -21,6 +21,7 @@ from leash.amqp.uri import parse
 from leash.cli.main import app
 from leash.page import snapshot
 from leash.page.fleet import Fleet
+from leash.page.server import Page
 from tests.consumer.kit import depth, fill, publish, running, until
 from tests.page.browser import CHROMIUM, Browser
 from tests.page.kit import queue, report, served
@@ -46,14 +47,17 @@ def fleet_of_three(uri: str) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 @contextmanager
-def a_query(uri: str, folder: Path) -> Iterator[None]:
-    """A Spark query that reads a few messages of `orders` a second, in a process of its own."""
+def a_query(uri: str, folder: Path, page: Page) -> Iterator[None]:
+    """A Spark query that reads a few messages of `orders` a second, in a process of its own. It has reported:
+    on a busy machine Spark takes minutes to start, in which the fleet would run out of messages.
+    """
     from tests.spark import app as spark_app
     from tests.spark.harness import options
 
     given = options(uri, folder / "orders-to-lake", queues="orders", maxRecordsPerTrigger=50)
     process = spark_app.start(given, folder / "lake", trigger="1 second")
     try:
+        until(lambda: page.view()["spark"])
         yield
     finally:
         spark_app.kill(process)
@@ -81,9 +85,9 @@ def test_every_panel_is_drawn_with_a_fleet_of_three_and_a_query(
     feed(channel)
     publish(channel, "reports", [b"<script>alert(9)</script>"])
     with (
-        fleet_of_three(uri) as workers,
-        a_query(uri, tmp_path),
         served(uri, actions=True) as (page, url),
+        a_query(uri, tmp_path, page),
+        fleet_of_three(uri) as workers,
     ):
         origin = url.partition("#")[0]
         until(lambda: page.fleet.view(0)["totals"] is not None and len(page.fleet._processes) == 3)
