@@ -65,25 +65,89 @@ def test_a_queue_at_its_rate_or_without_waiting_messages_lowers_nobodys_target()
     assert targets == {"a": 0.5, "b": 0.5, "mail": 0.0, "stuck": 0.0}
 
 
-def test_a_process_that_is_silent_for_three_seconds_is_gone_and_one_that_says_good_bye_has_left() -> None:
+def test_a_process_that_is_silent_is_gone_within_three_seconds_and_one_that_says_good_bye_has_left() -> None:
     fleet = Fleet()
+    assert fleet.silence(10.0) is None
     fleet.heard(10.0, report("a"))
     fleet.heard(10.0, report("b"))
     fleet.heard(10.0, report("c", stopping=True))
-    fleet.heard(12.9, report("b"))
-    assert {p["name"]: p["state"] for p in fleet.view(12.9)["processes"]} == {
+    fleet.heard(12.4, report("b"))
+    assert fleet.silence(12.4) == pytest.approx(0.1)
+    assert {p["name"]: p["state"] for p in fleet.view(12.4)["processes"]} == {
         "a": "here",
         "b": "here",
         "c": "left",
     }
-    view = fleet.view(13.0)
+    view = fleet.view(12.5)
     assert {p["name"]: p["state"] for p in view["processes"]} == {"a": "gone", "b": "here", "c": "left"}
     assert kinds(view) == [("gone", "a")]
+    assert fleet.silence(12.5) == pytest.approx(2.4)
     fleet.tick(700.0)
     assert fleet.view(700.0)["processes"] == []
-    fleet.heard(800.0, report("seldom", every=2.5))
-    assert [process["state"] for process in fleet.view(807.4)["processes"]] == ["here"]
-    assert [process["state"] for process in fleet.view(807.5)["processes"]] == ["gone"]
+
+
+def test_queues_whose_only_process_is_gone_are_still_shown_and_said_to_be_consumed_by_nobody() -> None:
+    fleet = Fleet()
+    fleet.heard(1.0, report("a", queues={"only": queue(depth=70), "both": queue(depth=5)}))
+    fleet.heard(3.0, report("b", queues={"both": queue(depth=5)}))
+    view = fleet.view(4.0)
+    assert kinds(view) == [("gone", "a"), ("not consumed", "only")]
+    assert view["attention"][1]["text"].endswith("are gone; 70 waited when it was last seen")
+    assert view["totals"]["depth"] == 75
+    fleet.heard(4.5, report("c", queues={"only": queue(depth=60)}))
+    assert kinds(fleet.view(4.5)) == [("gone", "a")]
+
+
+def test_a_process_whose_reports_are_large_gives_signs_of_life_in_between() -> None:
+    fleet = Fleet()
+    fleet.heard(1.0, {"v": 1, "kind": "alive", "id": "many"})
+    assert fleet.view(1.0)["processes"] == []
+    fleet.heard(1.0, report("many", every=5.0))
+    for second in (2.0, 3.0, 4.0):
+        fleet.heard(second, {"v": 1, "kind": "alive", "id": "many"})
+    assert [process["state"] for process in fleet.view(6.4)["processes"]] == ["here"]
+    assert [process["state"] for process in fleet.view(6.5)["processes"]] == ["gone"]
+    assert fleet.strangers == 0
+
+
+def budget(taken: int = 0, waited: float = 0.0, **more: Any) -> dict[str, Any]:
+    told = {"rate": 50.0, "burst": 100, "at_once": None, "taken": taken, "waited": waited}
+    return told | {"void": 0, "in_hand": 2, "at_work": 0} | more
+
+
+@pytest.mark.parametrize(("waited", "why"), [(0.9, ""), (0.0, "no permit")])
+def test_a_budget_is_summed_over_all_who_use_it_and_one_that_is_used_up_is_found(
+    waited: float, why: str
+) -> None:
+    fleet = Fleet()
+    for seconds in (0.0, 10.0):
+        for name in ("a", "b"):
+            mail = queue(depth=40, budgets=["sms"], handled=int(seconds * 20), why=why)
+            free = queue(depth=40, handled=int(seconds * 20))
+            sms = budget(int(20 * seconds), waited * seconds)
+            pdf = budget(rate=None, burst=None, at_once=4, at_work=1)
+            told = report(
+                name, seconds, queues={"mail": mail, "free": free}, budgets={"sms": sms, "pdf": pdf}
+            )
+            fleet.heard(50 + seconds, told)
+        spark = {"v": 1, "kind": "spark", "id": "run", "name": "lake", "batch": 1, "queues": {}}
+        fleet.heard(50 + seconds, spark | {"budgets": {"sms": budget(int(10 * seconds))}})
+    view = fleet.view(60.0)
+    sms, pdf = view["budgets"]
+    assert (sms["name"], sms["used"], sms["rate"], sms["burst"]) == ("sms", pytest.approx(50), 50.0, 100)
+    assert sms["used_up"] is True
+    assert sms["users"] == ["a", "b", "lake"]
+    assert (sms["queues"], sms["depth"]) == (["mail"], 40)
+    assert (pdf["at_once"], pdf["at_work"], pdf["used_up"]) == (4, 2, False)
+    (found,) = view["attention"]
+    assert (found["kind"], found["budget"]) == ("used up", "sms")
+    assert found["text"] == "is used up: 50 of 50 permits a second; 40 wait in mail"
+    by_name = {each["name"]: each for each in view["queues"]}
+    assert (by_name["mail"]["trouble"], by_name["mail"]["target"]) == ("no permit", 0.0)
+    assert by_name["free"]["target"] == 1.0
+    told = {each["budget"]: each for each in fleet.certificate(60.0)["budgets"]}
+    assert told["sms"]["promised"] == {"rate": 50.0, "burst": 100, "at_once": None}
+    assert told["sms"]["measured"]["rate"] == pytest.approx(50)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +225,8 @@ def test_a_queue_with_an_open_breaker_leaves_its_share_to_the_others_and_is_in_t
     [
         *(None, 3, [], {}, {"v": 2, "kind": "consumer"}, {"v": 1, "kind": "new"}),
         *({"v": 1, "kind": "consumer"}, report(queues=[]), report(queues={"q": 3}), report(errors=[{}])),
-        report(spread=None),
+        *(report(spread=None), report(budgets=[]), report(budgets={"b": 3}), report(budgets={"b": {}})),
+        {"v": 1, "kind": "spark", "budgets": {"b": {"taken": "x"}}},
     ],
 )
 def test_what_makes_no_sense_is_counted_and_left_alone(strange: Any) -> None:

@@ -1,15 +1,16 @@
-"""A process of the fleet: three queues that work, one at its rate, one whose handler never ends."""
+"""A process of the fleet: two queues that work, one at its rate, one under a budget, one that gets stuck."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-from leash import Consumer, Message, Queue, Retry
+from leash import Budget, Consumer, Message, Queue, Retry
 
+SMS = Budget("sms-gateway", rate=20, burst=20)
 consumer = Consumer(
     sys.argv[1],
-    [Queue("gold", 3), "<b>free</b>", Queue("mail", rate=2), "reports"],
+    [Queue("gold", 3), "<b>free</b>", Queue("mail", rate=2), Queue("sms", budget=SMS), "reports"],
     workers=3,
     retry=Retry(1),
     drain=0.1,

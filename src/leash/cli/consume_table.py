@@ -87,6 +87,8 @@ def _note(each: QueueStats, failing: int, now: Stats) -> tuple[int, str]:
         return 3, f"{failing} failed"
     if each.why == "throttled" or (each.tokens is not None and each.tokens < 1):
         return 2, "at its rate"
+    if each.why == "no permit":
+        return 2, "no permit"
     parked = each.counts.get("parked", 0)
     return (1, f"{parked} parked") if parked else (0, "")
 

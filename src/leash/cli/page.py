@@ -35,7 +35,7 @@ def page(
     once: Annotated[bool, typer.Option("--once", help="Write a snapshot to --html and leave.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="The snapshot's file.", dir_okay=False)] = None,
 ) -> None:
-    """Show all processes of a virtual host in a browser: shares, windows, rates, queues, failures, Spark.
+    """Show all processes of a virtual host in a browser: shares, windows, rates, budgets, failures ...
 
     Processes report once a second by the exchange leash.stats; those started with report=False are not seen.
     """

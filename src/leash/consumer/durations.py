@@ -79,10 +79,8 @@ NONE = Times()
 
 def merged(parts: Iterable[Histogram]) -> Times:
     """The sums over all workers."""
-    counts = [0] * (len(BOUNDS) + 1)
-    total = 0
-    for part in parts:
-        total += part.total
-        for at, count in enumerate(part.counts):
-            counts[at] += count
-    return Times(tuple(counts), total / 1e9)
+    used = [part for part in parts if any(part.counts)]
+    if not used:
+        return NONE
+    counts = map(sum, zip(*[part.counts for part in used], strict=True))
+    return Times(tuple(counts), sum([part.total for part in used]) / 1e9)

@@ -1,8 +1,9 @@
 """A consumer's reports to the fleet, once a second, and the requests that it carries out.
 
 Reports go to the exchange `leash.stats` as JSON (version 1), from a separate thread and connection; a report
-that cannot be sent is dropped. Requests come from `leash.control`: pause, resume, quantum and rate of a
-queue. Each is logged with its sender. Everybody who may write to that exchange may send them.
+that cannot be sent is dropped. Large reports come less often, with a sign of life every second. Requests come
+from `leash.control`: pause, resume, quantum and rate of a queue. Each is logged with its sender. Everybody
+who may write to that exchange may send them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import leash
 from leash.amqp.broadcast import CONTROL, STATS, Broadcast
-from leash.consumer.stats import QueueStats, Stats
+from leash.consumer.stats import BudgetStats, QueueStats, Stats
 from leash.consumer.tally import TenantsStats
 from leash.errors import LeashError
 from leash.logfmt import logger
@@ -31,7 +32,8 @@ log = logger("leash.consumer")
 VERSION = 1
 EVERY, SELDOM = 1.0, 5.0
 """Seconds between two reports: usually, and at most, if reports cost more because of many queues."""
-_COST = 0.01  # of a core, that reports may take
+COST = 0.005
+"""The part of a core that reports may take, unless one every `SELDOM` seconds costs more."""
 _ACTIONS = ("pause", "resume", "quantum", "rate")
 
 
@@ -47,6 +49,11 @@ def identity(consumer: Consumer) -> dict[str, Any]:
         "leash": leash.__version__,
         "workers": consumer.settings.workers,
     }
+
+
+def alive(who: dict[str, Any]) -> dict[str, Any]:
+    """A sign of life between two reports."""
+    return {"v": VERSION, "kind": "alive", "id": who["id"]}
 
 
 def report(stats: Stats) -> dict[str, Any]:
@@ -66,6 +73,7 @@ def report(stats: Stats) -> dict[str, Any]:
         "unfair": stats.unfair,
         "broker": stats.host,
         "queues": {name: _queue(each) for name, each in stats.queues.items()},
+        "budgets": {name: _budget(each) for name, each in stats.budgets.items()},
         "errors": [
             {
                 "queue": each.queue,
@@ -115,8 +123,27 @@ def _queue(each: QueueStats) -> dict[str, Any]:
         "parked": each.counts.get("parked", 0),
         "waited": _trimmed(each.waited.counts),
         "took": _trimmed(each.handled_in.counts),
+        "budgets": list(each.budgets),
     }
     return {name: value for name, value in told.items() if value not in (None, 0, "", [], False)}
+
+
+def pace(cost: float) -> float:
+    """Seconds until the next report, if one costs this much CPU time."""
+    return min(SELDOM, max(EVERY, cost / COST))
+
+
+def _budget(each: BudgetStats) -> dict[str, Any]:
+    return {
+        "rate": each.rate,
+        "burst": each.burst,
+        "at_once": each.at_once,
+        "taken": each.taken,
+        "void": each.void,
+        "waited": round(each.waited_seconds, 3),
+        "in_hand": each.in_hand,
+        "at_work": each.at_work,
+    }
 
 
 def _trimmed(counts: tuple[int, ...]) -> list[int]:
@@ -137,7 +164,8 @@ class Reporter:
         self._broadcast = Broadcast(consumer.settings.uri, name, CONTROL, self._asked.put)
         self._left = threading.Event()
         self._refused = ""
-        self._every = EVERY
+        self._every, self._due = EVERY, 0.0
+        self._alive = json.dumps(alive(self._who)).encode()
         self._thread = threading.Thread(target=self._run, name="leash-reporter", daemon=True)
 
     def start(self) -> None:
@@ -158,7 +186,10 @@ class Reporter:
         while not self._left.is_set():
             try:
                 self._obey()
-                self._tell()
+                if time.monotonic() >= self._due:
+                    self._tell()
+                else:
+                    self._broadcast.send(STATS, self._alive)
             except Exception:  # whatever it is, the consumer must not notice
                 log.exception("event=report_failed")
                 self._left.wait(EVERY)
@@ -169,17 +200,19 @@ class Reporter:
     def _obey(self) -> None:
         """Wait until the next report is due, or carry out a request that comes first."""
         try:
-            body = self._asked.get(timeout=self._every)
+            body = self._asked.get(timeout=EVERY)
         except queue.Empty:
             return
         if body is not None:
             self.act(body)
+            self._due = 0.0  # whoever asked wants to see it
 
     def _tell(self, **more: object) -> None:
         began = time.thread_time()
         told = self._who | {"every": self._every} | report(self._consumer.stats()) | more
         self._broadcast.send(STATS, json.dumps(told, separators=(",", ":")).encode())
-        self._every = min(SELDOM, max(EVERY, (time.thread_time() - began) / _COST))
+        self._every = pace(time.thread_time() - began)
+        self._due = time.monotonic() + self._every - EVERY / 2
         trouble = self._broadcast.trouble or ""
         if trouble and trouble != self._refused:
             log.debug("event=not_reported reason=%r", trouble)

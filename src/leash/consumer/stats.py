@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leash.consumer.reconnect import Connector
     from leash.consumer.upkeep import Upkeep
     from leash.flow.lane import LaneState
-    from leash.policies.permits import Permits
+    from leash.flow.purses import Purse
 
 
 _WHY = {
@@ -80,8 +80,8 @@ class QueueStats:
     message_bytes: int | None
     """The mean length of its message bodies, weighted towards recent ones; None before the first."""
     why: str = ""
-    """Why it sits out: paused, throttled, breaker open, busy (in order), waiting (for its next try) or
-    parking."""
+    """Why it sits out: paused, throttled, breaker open, busy (in order), waiting (for its next try), parking,
+    no permit."""
     resumes: float | None = None
     """Seconds until it is no longer throttled, or until its next try or probe is due; else None."""
     oldest: float | None = None
@@ -96,6 +96,8 @@ class QueueStats:
     """How long handlers took, in the same form."""
     breaker: str = ""
     """The state of its breaker: closed, open or half-open; empty if it has none."""
+    budgets: tuple[str, ...] = ()
+    """The budgets of which each of its messages needs a permit."""
 
 
 class ErrorStats(NamedTuple):
@@ -129,6 +131,12 @@ class BudgetStats:
     """Permits that this process holds; for an `at_once`, including those of messages in work."""
     at_work: int
     """Messages in work, for an `at_once`."""
+    rate: float | None = None
+    """Permits per second for all processes, as the budget has it now; None for an `at_once`."""
+    burst: int | None = None
+    """Its burst, as the budget has it now; None for an `at_once`."""
+    at_once: int | None = None
+    """How many messages all processes may work on at the same time; None for a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +196,7 @@ def collect(
         worst = flow.watch.worst_now()
         trip = flow.sidelines.round_trip
         errors = tuple(ErrorStats(queue, *each) for (queue, _), each in engine.errors.items())
-        budgets = {purse.name: _budget(now, purse.permits) for purse in flow.purses}
+        budgets = {purse.name: _budget(now, purse) for purse in flow.purses}
     connection = connector.connection
     return Stats(
         queues,
@@ -210,7 +218,8 @@ def collect(
     )
 
 
-def _budget(now: int, permits: Permits) -> BudgetStats:
+def _budget(now: int, purse: Purse) -> BudgetStats:
+    permits = purse.permits
     waiting = 0 if permits.waits_since is None else max(0, now - permits.waits_since)
     return BudgetStats(
         permits.taken,
@@ -218,6 +227,9 @@ def _budget(now: int, permits: Permits) -> BudgetStats:
         (permits.waited + waiting) / SECOND,
         permits.available(now) + permits.at_work,
         permits.at_work,
+        None if purse.rate is None else float(purse.rate),
+        None if permits.held else purse.size,
+        purse.size if permits.held else None,
     )
 
 
@@ -254,7 +266,7 @@ def _queue(
         {str(kind): count for kind, count in lane.shedder.done.items()},
         dict(engine.counts[lane.name]),
         lane.size or None,
-        next((name for block, name in _WHY.items() if lane.blocks & block), ""),
+        _why(lane),
         _resumes(now, lane),
         _oldest(engine, now, lane),
         None if running is None else running / SECOND,
@@ -262,7 +274,15 @@ def _queue(
         merged(each.waited for each in durations),
         merged(each.handled for each in durations),
         circuit.state if circuit else "",
+        lane.spec.budgets,
     )
+
+
+def _why(lane: LaneState) -> str:
+    for block, name in _WHY.items():
+        if lane.blocks & block:
+            return name
+    return "no permit" if lane.permitless else ""
 
 
 def _resumes(now: int, lane: LaneState) -> float | None:

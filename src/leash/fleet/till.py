@@ -60,6 +60,11 @@ class Till:
         with self._lock:
             self._size = terms.size
 
+    @property
+    def numbers(self) -> Terms:
+        """The budget with the numbers in force."""
+        return self._desk.wheels[0].numbers
+
     def __enter__(self) -> Till:
         return self
 

@@ -25,7 +25,7 @@ class Purse:
     permits; the rest is a debt that is paid first.
     """
 
-    __slots__ = ("_cost", "lanes", "name", "permits", "size", "told")
+    __slots__ = ("_cost", "lanes", "name", "permits", "rate", "size", "told")
 
     def __init__(
         self, name: str, permits: Permits, size: int, cost: Callable[[Any], int] | None = None
@@ -33,6 +33,8 @@ class Purse:
         self.name = name
         self.permits = permits
         self.size = size
+        self.rate: Number | None = None
+        """Permits per second, for all processes; None for an `at_once`."""
         self._cost = cost
         self.lanes: list[LaneState] = []
         self.told = 0
@@ -106,7 +108,7 @@ def share(purses: list[Purse], lanes: Iterable[LaneState]) -> None:
 
 def pace(purse: Purse, rate: Number | None, size: int, worth: int) -> None:
     """Set the numbers of a budget: they limit the windows, even if no other process uses it."""
-    purse.size = size
+    purse.size, purse.rate = size, rate
     for lane in purse.lanes:
         if lane.window is not None and lane.bucket is None:
             lane.window.set_rate(rate, worth)

@@ -2,7 +2,7 @@
 
 3   something stands still: a process that is gone, a queue that nobody consumes, a stuck handler
 2   something goes wrong: failures, an open breaker, a broken bound, copies that are not confirmed
-1   something is limited: a queue at its rate, paused, or noisy
+1   something is limited: a queue at its rate, paused, or noisy; a budget that is used up
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ from typing import Any
 
 _STUCK = 5.0
 """Seconds that a handler may run before it can be called stuck; three times the usual, if that is longer."""
+_NAMED = 3  # queues of a budget
 _NOISY_TIME, _NOISY_DEPTH, _MANY = 2.0, 0.5, 1000
 
 
 def of(
-    queues: list[dict[str, Any]], processes: list[dict[str, Any]], trouble: str | None
+    queues: list[dict[str, Any]],
+    processes: list[dict[str, Any]],
+    budgets: list[dict[str, Any]],
+    trouble: str | None,
 ) -> list[dict[str, Any]]:
     """All of it."""
     found = [*_here(trouble), *(each for process in processes for each in _process(process))]
+    found += [each for budget in budgets for each in _budget(budget)]
     total = sum(queue["depth"] or 0 for queue in queues)
     competing = {queue["name"] for queue in queues if queue["depth"] and not queue["why"]}
     for queue in queues:
@@ -59,8 +64,11 @@ def _queue(queue: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
     running, usual = queue["running"] or 0.0, queue["usual"] or 0.0
     if running > max(_STUCK, 3 * usual):
-        yield say(3, "stuck", f"a handler has been running for {running:.0f} s")
-    if not queue["consumed"] and queue["why"] != "paused":
+        yield say(3, "stuck", f"a handler in {queue['where']} has been running for {running:.0f} s")
+    if queue["lost"]:
+        waited = f"; {queue['depth']} waited when it was last seen" if queue["depth"] else ""
+        yield say(3, "not consumed", f"the processes that consumed it are gone{waited}")
+    elif not queue["consumed"] and queue["why"] != "paused":
         yield say(3, "not consumed", "no process consumes it: it was deleted, or has no leader")
     if queue["unfair"]:
         yield say(2, "unfair", f"is further behind than fairness allows: {queue['unfair']}")
@@ -75,6 +83,19 @@ def _queue(queue: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield say(1, "throttled", f"is at its rate of {queue['limit']:g} a second{until}{waiting}")
     if queue["why"] == "paused":
         yield say(1, "paused", "is paused")
+
+
+def _budget(budget: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if not budget["used_up"]:
+        return
+    if budget["at_once"] is not None:
+        text = f"is used up: {budget['at_work']} of {budget['at_once']} at once are in work"
+    else:
+        text = f"is used up: {budget['used']:.3g} of {budget['rate'] or 0:g} permits a second"
+    if budget["depth"]:
+        names = ", ".join(budget["queues"][:_NAMED]) + (" ..." if len(budget["queues"]) > _NAMED else "")
+        text += f"; {budget['depth']} wait in {names}"
+    yield {"level": 1, "kind": "used up", "budget": budget["name"], "text": text}
 
 
 def _noisy(queue: dict[str, Any], total: int) -> Iterator[dict[str, Any]]:

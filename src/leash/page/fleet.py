@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from leash.consumer.reporting import VERSION
-from leash.page import attention, noisy
-from leash.page.percentiles import between, percentile
+from leash.page import attention, budgets, noisy
+from leash.page import queues as all_queues
 
-SILENT = 3.0
-"""Seconds without a report after which a process is gone."""
+SILENT = 2.5
+"""Seconds without a sign of life after which a process is gone: it gives one every second. A viewer is to see
+that a process was killed within 3 s.
+"""
 _FORGET = 600.0  # seconds that a process which is gone is still shown
 _LEFT = 30.0  # and one that said good-bye
 _LOOKS = 11  # reports that are kept of a process: rates are those of the last ten seconds
@@ -38,9 +40,8 @@ class Process:
         return self.reports[-1]
 
     def gone(self, now: float) -> bool:
-        """True if it missed three reports, which come once a second unless there are very many queues."""
-        every = self.last.get("every", 1.0)
-        return now - self.heard >= SILENT * (every if isinstance(every, int | float) and every > 1 else 1.0)
+        """True if it missed two signs of life."""
+        return now - self.heard >= SILENT
 
     def took(self) -> tuple[Report, float]:
         """The oldest report that is kept, and the seconds from it to the last."""
@@ -57,7 +58,7 @@ class Fleet:
         """Why nothing is heard at the moment."""
         self.strangers = 0
         self._processes: dict[str, Process] = {}
-        self._queries: dict[str, tuple[float, Report]] = {}
+        self._queries: dict[str, _Query] = {}
         self._changes: deque[dict[str, Any]] = deque(maxlen=_CHANGES)
         self._history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
 
@@ -65,8 +66,12 @@ class Fleet:
         """A report came."""
         if not isinstance(report, dict) or report.get("v") != VERSION:
             self.strangers += 1
-        elif report.get("kind") == "spark":
-            self._queries[str(report.get("id"))] = (now, report)
+        elif report.get("kind") == "spark" and budgets.sound(report.get("budgets", {})):
+            before = self._queries.get(str(report.get("id")))
+            self._queries[str(report.get("id"))] = _Query(now, report, before)
+        elif report.get("kind") == "alive":
+            if (known := self._processes.get(str(report.get("id")))) is not None:
+                known.heard = now
         elif report.get("kind") == "consumer" and _sound(report):
             self._consumer(now, report)
         else:
@@ -94,7 +99,7 @@ class Fleet:
             patience = _LEFT if process.last["stopping"] else _FORGET
             if now - process.heard > patience:
                 del self._processes[key]
-        self._queries = {key: each for key, each in self._queries.items() if now - each[0] < _FORGET}
+        self._queries = {key: each for key, each in self._queries.items() if now - each.at < _FORGET}
         view = self.view(now)
         drawn = [queue for queue in view["queues"] if queue["rate"] or queue["depth"]][:_DRAWN]
         self._history.append(
@@ -107,6 +112,11 @@ class Fleet:
         )
         return view
 
+    def silence(self, now: float) -> float | None:
+        """Seconds until the next process is gone, if it stays silent; None: there is none that could be."""
+        here = [each for each in self._processes.values() if not each.gone(now) and not each.last["stopping"]]
+        return min([each.heard + SILENT - now for each in here], default=None)
+
     @property
     def history(self) -> list[dict[str, Any]]:
         """A point for each second: totals, and the windows of the queues that matter most."""
@@ -117,19 +127,26 @@ class Fleet:
         alive = [
             each for each in self._processes.values() if not each.gone(now) and not each.last["stopping"]
         ]
-        queues = _queues(alive)
+        gone = [
+            each.last for each in self._processes.values() if each.gone(now) and not each.last["stopping"]
+        ]
+        queues = all_queues.of(((each.last, *each.took()) for each in alive), gone)
         processes = [_process(each, now) for each in self._processes.values()]
-        queries = [_query(now, at, report) for at, report in self._queries.values()]
+        queries = [_query(now, each) for each in self._queries.values()]
+        shared = budgets.of([*map(_process_look, alive), *map(_query_look, self._queries.values())], queues)
+        used_up = {budget["name"] for budget in shared if budget["used_up"]}
+        all_queues.compete(queues, used_up)
         errors = sorted(
             (error | {"process": each.last["name"]} for each in alive for error in each.last["errors"]),
             key=lambda error: -error["at"],
         )
-        found = attention.of(queues, processes, self.trouble)
+        found = attention.of(queues, processes, shared, self.trouble)
         marks = {each["queue"]: each for each in reversed(found) if each.get("queue")}
         for queue in queues:
             mark = marks.get(queue["name"])
-            queue["trouble"] = "" if mark is None else mark["kind"]
-            queue["level"] = 0 if mark is None else mark["level"]
+            waits = bool(queue["depth"]) and not used_up.isdisjoint(queue["budgets"])
+            queue["trouble"] = mark["kind"] if mark else "no permit" if waits else ""
+            queue["level"] = mark["level"] if mark else int(waits)
         queues.sort(
             key=lambda queue: (-queue["level"], -queue["rate"], -(queue["depth"] or 0), queue["name"])
         )
@@ -151,6 +168,7 @@ class Fleet:
             "attention": found,
             "queues": queues,
             "processes": sorted(processes, key=lambda process: (process["state"] == "here", process["name"])),
+            "budgets": shared,
             "spark": sorted(queries, key=lambda query: str(query["name"])),
             "tenants": _tenants(alive),
             "errors": errors[:50],
@@ -185,6 +203,15 @@ class Fleet:
                 }
                 for queue in sorted(view["queues"], key=lambda queue: str(queue["name"]))
             ],
+            "budgets": [
+                {
+                    "budget": budget["name"],
+                    "promised": {name: budget[name] for name in ("rate", "burst", "at_once")},
+                    "measured": {"rate": budget["used"], "at_once": budget["at_work"]},
+                    "users": budget["users"],
+                }
+                for budget in view["budgets"]
+            ],
         }
 
 
@@ -197,6 +224,7 @@ def _sound(report: Report) -> bool:
         and isinstance(report.get("errors"), list)
         and all(isinstance(error, dict) and isinstance(error.get("at"), float) for error in report["errors"])
         and isinstance(report.get("unfair"), dict)
+        and budgets.sound(report.get("budgets", {}))
         and isinstance(report.get("name"), str)
         and "stopping" in report
         and all(isinstance(report.get(name), int | float) for name in numbers)
@@ -217,89 +245,6 @@ def _tenants(processes: list[Process]) -> list[dict[str, Any]]:
     ]
 
 
-def _queues(processes: list[Process]) -> list[dict[str, Any]]:
-    """Each queue, over all processes that consume it."""
-    found: dict[str, dict[str, Any]] = {}
-    for process in processes:
-        first, seconds = process.took()
-        for name, now in process.last["queues"].items():
-            then = first["queues"].get(name, {})
-            queue = found.get(name)
-            if queue is None:
-                queue = found[name] = _empty(name, now)
-            _add(queue, now, then, seconds, process.last)
-    competing = {name: queue for name, queue in found.items() if queue["busy"] and not _held_back(queue)}
-    handled = sum(queue["handled"] for queue in found.values()) or 1
-    spent = sum(queue["spent"] for queue in found.values()) or 1.0
-    quanta = sum(queue["quantum"] for queue in competing.values()) or 1
-    for queue in found.values():
-        queue["share"] = queue["handled"] / handled
-        queue["target"] = queue["quantum"] / quanta if queue["name"] in competing else 0.0
-        queue["time_share"] = queue["spent"] / spent
-        queue["wait_50"], queue["wait_99"] = (percentile(queue["waited"], part) for part in (0.5, 0.99))
-        queue["took_50"], queue["took_99"] = (percentile(queue["took"], part) for part in (0.5, 0.99))
-        queue["usual"] = percentile(queue["ever"], 0.99)
-        for inner in ("waited", "took", "ever", "handled", "spent"):
-            del queue[inner]
-    return list(found.values())
-
-
-def _held_back(queue: Mapping[str, Any]) -> bool:
-    """True if it does not compete for its share: it is paused, or takes about what its rate allows."""
-    return queue["why"] in ("paused", "breaker open") or (
-        queue["limit"] is not None and queue["rate"] > 0.75 * queue["limit"]
-    )
-
-
-def _empty(name: str, now: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "quantum": now.get("quantum", 1),
-        "tier": now.get("tier", 0),
-        "processes": 0,
-        **dict.fromkeys(("depth", "oldest", "running", "limit", "tokens", "resumes")),
-        **dict.fromkeys(("rate", "in_work", "buffered", "window", "parked", "failed", "failing"), 0),
-        **dict.fromkeys(("reason", "why", "breaker", "unfair"), ""),
-        "busy": False,
-        "consumed": 0,
-        "handled": 0,
-        "spent": 0.0,
-        "waited": [],
-        "took": [],
-        "ever": [],
-    }
-
-
-def _add(
-    queue: dict[str, Any], now: Mapping[str, Any], then: Mapping[str, Any], seconds: float, report: Report
-) -> None:
-    handled = now.get("handled", 0) - then.get("handled", 0) if then else 0
-    queue["processes"] += 1
-    queue["consumed"] += bool(now.get("consumed"))
-    queue["handled"] += handled
-    queue["rate"] += handled / seconds if seconds else 0.0
-    queue["spent"] += now.get("handler_seconds", 0.0) - then.get("handler_seconds", 0.0) if then else 0.0
-    queue["failing"] += now.get("failed", 0) - then.get("failed", 0) if then else 0
-    for name in ("in_work", "buffered", "window", "parked", "failed"):
-        queue[name] += now.get(name, 0)
-    for name in ("depth", "oldest", "running", "resumes"):
-        value = now.get(name, 0 if name == "depth" else None)
-        if value is not None:
-            queue[name] = value if queue[name] is None else max(queue[name], value)
-    if "rate" in now:
-        queue["limit"] = (queue["limit"] or 0) + now["rate"]
-        queue["tokens"] = (queue["tokens"] or 0) + now.get("tokens", 0)
-    queue["why"] = queue["why"] or now.get("why", "")
-    if now.get("breaker") and queue["breaker"] in ("", "closed"):
-        queue["breaker"] = now["breaker"]
-    queue["reason"] = queue["reason"] or now.get("reason", "")
-    queue["unfair"] = queue["unfair"] or str(report["unfair"].get(queue["name"], ""))
-    queue["busy"] = queue["busy"] or handled > 0 or bool(now.get("depth"))
-    queue["waited"] = between(queue["waited"], now.get("waited", []), then.get("waited", []))
-    queue["took"] = between(queue["took"], now.get("took", []), then.get("took", []))
-    queue["ever"] = between(queue["ever"], now.get("took", []), [])
-
-
 def _process(process: Process, now: float) -> dict[str, Any]:
     report = process.last
     state = "left" if report["stopping"] else "gone" if process.gone(now) else "here"
@@ -313,6 +258,28 @@ def _process(process: Process, now: float) -> dict[str, Any]:
     }
 
 
-def _query(now: float, at: float, report: Report) -> dict[str, Any]:
+def _process_look(process: Process) -> budgets.Look:
+    first, seconds = process.took()
+    last = process.last
+    then, without = first.get("budgets", {}), budgets.without(process.reports)
+    return budgets.Look(last["name"], last.get("budgets", {}), then, seconds, without)
+
+
+class _Query:
+    """A Spark query, by its last report and the one before."""
+
+    def __init__(self, at: float, report: Report, before: _Query | None) -> None:
+        self.at, self.report = at, report
+        self.took = at - before.at if before else 0.0
+        self.then: Report = before.report if before else {}
+
+
+def _query_look(query: _Query) -> budgets.Look:
+    then = query.then.get("budgets", {})
+    return budgets.Look(str(query.report.get("name")), query.report.get("budgets", {}), then, query.took)
+
+
+def _query(now: float, query: _Query) -> dict[str, Any]:
+    at, report = query.at, query.report
     kept = ("id", "name", "host", "pid", "batch", "queues", "ready", "throttled", "tokens", "next")
     return {**{name: report.get(name) for name in kept}, "silent": round(now - at, 1)}

@@ -11,7 +11,7 @@ from typing import Any
 from leash.amqp.broadcast import CONTROL, STATS, Broadcast
 from leash.amqp.uri import Uri
 from leash.consumer.consumer import Consumer
-from leash.consumer.reporting import EVERY, VERSION, Reporter, identity, report
+from leash.consumer.reporting import EVERY, VERSION, Reporter, alive, identity, pace, report
 from leash.errors import ConfigError
 
 Heard = Callable[[float, Any], None]
@@ -19,6 +19,9 @@ Heard = Callable[[float, Any], None]
 
 class Exchange:
     """Reads `leash.stats` by an exclusive queue, and sends requests to `leash.control`."""
+
+    thrifty = False
+    """True if the page shares its process with a consumer, which must not suffer."""
 
     def __init__(self, uri: str | Uri, heard: Heard) -> None:
         self._heard = heard
@@ -50,7 +53,11 @@ class Exchange:
 
 
 class Own:
-    """Looks at a consumer of this process once a second; needs no permission of the broker's."""
+    """Looks at a consumer of this process once a second, or less often where that would cost too much; needs
+    no permission of the broker's.
+    """
+
+    thrifty = True
 
     def __init__(self, consumer: Consumer, heard: Heard) -> None:
         self._consumer = consumer
@@ -64,11 +71,17 @@ class Own:
     trouble: str | None = None
 
     def _run(self) -> None:
+        due = 0.0
         while not self._left.wait(EVERY):
+            if time.monotonic() < due:
+                self._heard(time.time(), alive(self._who))
+                continue
+            began = time.thread_time()
             try:
                 self._heard(time.time(), self._who | report(self._consumer.stats()))
             except ConfigError:  # not started yet
                 continue
+            due = time.monotonic() + pace(time.thread_time() - began) - EVERY / 2
 
     def ask(self, request: dict[str, Any]) -> bool:
         """Do it here."""

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+from leash.consumer.reporting import EVERY, pace
 from leash.errors import ConfigError, LeashError
 from leash.logfmt import logger
 from leash.page.actions import Actions
@@ -102,15 +103,24 @@ class Page:
         return self._left.is_set()
 
     def _tick(self) -> None:
-        while not self._left.wait(1.0):
+        """Once a second, and at the moment when a process has been silent for too long."""
+        pause = EVERY
+        while not self._left.wait(pause):
+            began = time.thread_time()
             trouble = self.source.trouble if self.source is not None else None
             with self._lock:
                 self.fleet.trouble = trouble
-                view = self.fleet.tick(time.time())
+                now = time.time()
+                view = self.fleet.tick(now)
+                silence = self.fleet.silence(now)
             body = json.dumps(view, separators=(",", ":"))
             with self.ticked:
                 self.event = f"data: {body}\n\n".encode()
                 self.ticked.notify_all()
+            if self.source is not None and self.source.thrifty:
+                pause = pace(time.thread_time() - began)
+            else:
+                pause = EVERY if silence is None else min(EVERY, silence + 0.01)
 
     def view(self) -> dict[str, Any]:
         with self._lock:

@@ -3,7 +3,7 @@ import { draw, state } from "./draw.js";
 
 const $ = (selector) => document.querySelector(selector);
 const history = [];
-let view = null;
+let view = null, heard = 0;
 
 // The token came behind the #, which is sent to nobody; it stays in this tab.
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -14,6 +14,7 @@ function say(text, bad) { $("#state").textContent = text; $("#state").className 
 
 function show(next) {
   view = next;
+  heard = Date.now();
   if (view.about.actions && token) { state.act = change; state.look = look; }
   say(view.trouble ? `hears nothing: ${view.trouble}` : `live, ${new Date(view.t * 1000).toTimeString().slice(0, 8)}`, Boolean(view.trouble));
   draw(view, history);
@@ -33,6 +34,9 @@ events.onmessage = (event) => {
   show(next);
 };
 events.onerror = () => say("the page's server does not answer; trying again", true);
+
+// A server that hangs ends no connection: say that what is shown is old.
+setInterval(() => { if (heard && Date.now() - heard > 8000) say(`nothing new for ${Math.round((Date.now() - heard) / 1000)} s: what is shown is old`, true); }, 1000);
 
 $("#filter").oninput = (event) => { state.filter = event.target.value; if (view) draw(view, history); };
 $("#all").onclick = () => { state.all = !state.all; if (view) draw(view, history); };

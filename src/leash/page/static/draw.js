@@ -41,6 +41,12 @@ function put(cell, text, name) {
   if (name !== undefined && cell.className !== name) cell.className = name;
 }
 
+// The rows of a long table that can be seen, and some around: the others are drawn when they are scrolled to.
+function inView(body) {
+  const place = body.getBoundingClientRect(), height = place.height / body.rows.length || 1;
+  return [-place.top / height - 20, (innerHeight - place.top) / height + 20];
+}
+
 // A table whose rows and cells are used again: a redraw touches only what has changed.
 function table(where, columns, rows, empty) {
   const head = $(where + " thead"), body = $(where + " tbody");
@@ -53,8 +59,11 @@ function table(where, columns, rows, empty) {
   if (!rows.length) { body.replaceChildren(); const row = make("tr"), cell = make("td", "text empty", empty); cell.colSpan = columns.length; row.append(cell); body.append(row); body.dataset.empty = "1"; return; }
   if (body.dataset.empty) { body.replaceChildren(); delete body.dataset.empty; }
   while (body.rows.length > rows.length) body.deleteRow(-1);
+  const [first, last] = rows.length > SHOWN && body.rows.length ? inView(body) : [0, rows.length];
+  const there = body.rows.length, all = [...body.rows];
   rows.forEach((each, at) => {
-    let row = body.rows[at];
+    if (at < there && (at < first || at > last)) return;
+    let row = all[at];
     if (!row) { row = body.insertRow(); columns.forEach(() => row.insertCell()); }
     if (row.className !== (each.rowClass || "")) row.className = each.rowClass || "";
     columns.forEach(([, read, name], place) => {
@@ -87,7 +96,7 @@ function attention(view) {
   const items = view.attention.slice(0, 12).map((each) => {
     const item = make("li", "level" + each.level);
     item.append(make("span", "kind", each.kind));
-    const what = each.queue || each.process;
+    const what = each.queue || each.process || each.budget;
     if (what) item.append(make("span", "what", what));
     item.append(make("span", "", each.text));
     return item;
@@ -118,7 +127,7 @@ function shares(view) {
   const worst = here.reduce((a, b) => (!a || b.spread / b.bound > a.spread / a.bound ? b : a), null);
   const broken = here.filter((p) => p.spread > p.bound);
   const note = $("#spread");
-  note.className = broken.length ? "note bad" : "note";
+  note.className = busy.length && broken.length ? "note bad" : "note";
   put(note, !worst ? "No process is here." : busy.length ? `Spread: ${worst.spread.toFixed(2)} of ${worst.bound.toFixed(2)} rounds at worst (${worst.name}). The mark is the target; bars below it are no fault where a queue is throttled or in another tier.` + [...new Set(broken.flatMap((p) => Object.entries(p.unfair).map(([q, why]) => ` Broken by ${q}: ${why}.`)))].join("") : "No queue has work.");
 }
 
@@ -142,12 +151,12 @@ function queues(view) {
   const shown = state.all ? found : found.slice(0, SHOWN);
   const columns = [
     ["queue", (q, cell) => { cell.title = q.name; return q.name; }, "name"],
-    ["", (q) => q.trouble, (q) => "text trouble level" + q.level],
-    ["waiting", (q) => count(q.depth)], ["oldest", (q) => time(q.oldest)], ["a second", (q) => rate(q.rate)],
-    ["in work", (q) => q.in_work], ["longest", (q) => time(q.running), (q) => (q.trouble === "stuck" ? "level3" : "")],
-    ["wait 99 %", (q) => within(q.wait_99), "low"], ["handler 50 %", (q) => within(q.took_50), "low"], ["handler 99 %", (q) => within(q.took_99), "low"],
-    ["window", (q) => q.window, "low"], ["quantum", (q) => q.quantum, "low"], ["failed", (q) => count(q.failed)], ["parked", (q) => count(q.parked), "low"],
-    ["processes", (q) => q.processes, "low"], ["", buttons],
+    ["", (q) => q.trouble, (q) => "word trouble level" + q.level],
+    ["waiting", (q) => count(q.depth)], ["oldest", (q) => time(q.oldest), "low"], ["a second", (q) => rate(q.rate)],
+    ["in work", (q) => q.in_work, "low least"], ["longest", (q) => time(q.running), (q) => (q.trouble === "stuck" ? "level3" : "")],
+    ["wait 99\u00a0%", (q) => within(q.wait_99), "low"], ["handler 50\u00a0%", (q) => within(q.took_50), "low least"], ["handler 99\u00a0%", (q) => within(q.took_99), "low"],
+    ["window", (q) => q.window, "low least"], ["quantum", (q) => q.quantum, "low"], ["failed", (q) => count(q.failed), "low least"], ["parked", (q) => count(q.parked), "low least"],
+    ["processes", (q) => q.processes, "low least"], ["", buttons],
   ];
   table("#queues", columns, shown, view.queues.length ? "No queue has that in its name." : "No process has reported yet.");
   const more = $("#all");
@@ -165,6 +174,25 @@ function rates(view) {
   ], limited, "No queue has a rate, and none is paused.");
 }
 
+function budgets(view) {
+  table("#budgets", [
+    ["budget", (b, cell) => { cell.title = "used by " + b.users.join(", "); return b.name; }, "name"],
+    ["in use", meter, "meters"], ["", (b) => (b.used_up ? "used up" : ""), (b) => "word level" + (b.used_up ? 1 : 0)],
+    ["burst", (b) => (b.burst === null ? "" : count(b.burst)), "low"], ["in hand", (b) => b.in_hand, "low"],
+    ["expired a second", (b) => rate(b.void), "low"],
+    ["waiting", (b) => count(b.depth)], ["users", (b) => b.users.length, "low"],
+  ], view.budgets, "No process uses a budget.");
+}
+function meter(b, cell) {
+  const held = b.at_once !== null, of = held ? b.at_once : b.rate, used = held ? b.at_work : b.used;
+  let bar = cell.firstChild;
+  if (!bar || !bar.classList?.contains("meter")) { bar = make("div", "meter"); bar.append(make("i"), make("span")); cell.replaceChildren(bar); }
+  bar.firstChild.style.width = Math.min(100, of ? (100 * used) / of : 0) + "%";
+  put(bar.lastChild, held ? `${used} of ${count(of)} at once` : `${rate(used)} of ${rate(of)} a second`);
+  bar.classList.toggle("full", b.used_up);
+  return undefined;
+}
+
 function changes(view) {
   $(".changes").replaceChildren(...view.changes.slice(0, 20).map((each) => {
     const item = make("li");
@@ -175,7 +203,7 @@ function changes(view) {
 
 function failures(view) {
   const columns = [
-    ["queue", (e) => e.queue, "name"], ["error", (e) => e.error, "text"], ["times", (e) => e.times], ["last", (e) => clock(e.at)],
+    ["queue", (e) => e.queue, "name"], ["error", (e) => e.error, "text long"], ["times", (e) => e.times], ["last", (e) => clock(e.at)],
     ["message", (e) => e.message_id || "", "text low"], ["tries", (e) => e.tries, "low"], ["process", (e) => e.process, "text low"],
     ["", (e, cell) => {
       if (!state.look) return "";
@@ -199,7 +227,7 @@ function tenants(view) {
 function spark(view) {
   table("#spark", [
     ["query", (q) => q.name, "name"], ["batch", (q) => q.batch], ["rows", (q) => count(sum(q.queues, "rows"))],
-    ["waiting", (q) => count(sum(q.ready))], ["", (q) => (q.throttled ? "throttled" : ""), "text level1"],
+    ["waiting", (q) => count(sum(q.ready))], ["", (q) => (q.throttled ? "throttled" : ""), "word level1"],
     ["shares", (q) => Object.entries(q.queues || {}).slice(0, 6).map(([name, e]) => `${name} ${percent(e.share)}`).join(", "), "text"],
     ["heard", (q) => time(q.silent) + " ago"],
   ], view.spark, "No Spark query has reported.");
@@ -209,7 +237,7 @@ const sum = (given, key) => Object.values(given || {}).reduce((a, b) => a + (key
 function processes(view) {
   table("#processes", [
     ["process", (p, cell) => { cell.title = `${p.host} ${p.pid}, broker ${p.broker}, leash ${p.leash}`; return p.name; }, "name"],
-    ["", (p) => (p.state === "here" ? (p.connected ? "here" : "not connected") : p.state === "left" ? "left in good order" : `gone, silent for ${time(p.silent)}`), (p) => "text state" + (p.state === "here" && p.connected ? "" : " level3")],
+    ["", (p) => (p.state === "here" ? (p.connected ? "here" : "not connected") : p.state === "left" ? "left in good order" : `gone, silent for ${time(p.silent)}`), (p) => "word state" + (p.state === "here" && p.connected ? "" : " level3")],
     ["up", (p) => time(p.seconds)], ["queues", (p) => p.queues], ["workers", (p) => p.workers, "low"],
     ["round trip", (p) => time(p.round_trip), "low"], ["reconnects", (p) => p.reconnects, "low"],
     ["spread of bound", (p) => `${p.spread.toFixed(2)} / ${p.bound.toFixed(2)}`, (p) => (p.spread > p.bound ? "level3" : "")],
@@ -250,10 +278,20 @@ export function lines(history) {
     [times, ...names.map((name) => history.map((h) => h.windows[name] ?? null))]);
 }
 
+let last = null, scrolling = false;
+addEventListener("scroll", () => {
+  if (!last || scrolling || !state.all) return;
+  scrolling = true;
+  requestAnimationFrame(() => { scrolling = false; queues(last); });
+});
+
 export function draw(view, history) {
+  last = view;
   const began = performance.now();
+  const worst = view.attention.filter((each) => each.level > 1).length;
+  document.title = worst ? `(${worst}) Leash` : "Leash";
   put($("#about"), [view.about.vhost, view.about.broker].filter(Boolean).join(" at "));
-  totals(view); attention(view); shares(view); queues(view); rates(view); changes(view); failures(view); tenants(view); spark(view); processes(view);
+  totals(view); attention(view); shares(view); queues(view); rates(view); budgets(view); changes(view); failures(view); tenants(view); spark(view); processes(view);
   lines(history);
   document.documentElement.dataset.drawn = String(1 + Number(document.documentElement.dataset.drawn || 0));
   document.documentElement.dataset.ms = (performance.now() - began).toFixed(1);

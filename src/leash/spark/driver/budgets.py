@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from leash.fleet.till import Till
 from leash.spark import connections
 from leash.spark.driver.planner import Planner
 from leash.spark.settings import SourceSettings
+from leash.units import SECOND
 
 WAIT = 0.2
 """Seconds in which permits are gathered: the batch gets those that came by then."""
@@ -47,7 +49,26 @@ class Budgets:
             self._tills[name] = connections.patiently(lambda: Till(terms, uri))
         return self._tills[name]
 
+    def told(self) -> dict[str, Any]:
+        """What was taken from each budget, as a consumer reports it."""
+        return {name: _told(till) for name, till in self._tills.items()}
+
     def close(self) -> None:
         for till in self._tills.values():
             till.close()
         self._tills.clear()
+
+
+def _told(till: Till) -> dict[str, Any]:
+    terms, permits = till.numbers, till.permits
+    rate = terms.per_second
+    return {
+        "rate": None if rate is None else float(rate),
+        "burst": terms.size,
+        "at_once": None,
+        "taken": permits.taken,
+        "void": permits.void,
+        "waited": round(permits.waited / SECOND, 3),
+        "in_hand": 0,
+        "at_work": 0,
+    }

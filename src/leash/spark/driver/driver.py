@@ -94,7 +94,7 @@ class Driver:
             "tokens": planner.tokens(self._clock()),
             "balances": planner.balances(),
         }
-        self._reports.tell(start.run, self._report)
+        self._reports.tell(start.run, self._report | {"budgets": self._budgets.told()})
         # Spark has taken the plan, or will ask again from `start`: either way this planner is used up.
         self._settled = None
         return plan

@@ -1,0 +1,109 @@
+"""Each queue, summed over the processes that consume it; who competes for a share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from leash.page.percentiles import between, percentile
+
+Report = dict[str, Any]
+
+
+def of(looks: Iterable[tuple[Report, Report, float]], gone: Iterable[Report] = ()) -> list[dict[str, Any]]:
+    """Each queue, over all processes: of each its last report, an older one, and the seconds in between.
+
+    `gone`: the last reports of processes that are gone. Queues that only they consumed are shown too.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for last, first, seconds in looks:
+        for name, now in last["queues"].items():
+            then = first["queues"].get(name, {})
+            queue = found.get(name)
+            if queue is None:
+                queue = found[name] = _empty(name, now)
+            _add(queue, now, then, seconds, last)
+    for last in gone:
+        for name, now in last["queues"].items():
+            if name not in found:
+                found[name] = _empty(name, now) | {"lost": True, "depth": now.get("depth", 0)}
+    handled = sum(queue["handled"] for queue in found.values()) or 1
+    spent = sum(queue["spent"] for queue in found.values()) or 1.0
+    for queue in found.values():
+        queue["share"] = queue["handled"] / handled
+        queue["time_share"] = queue["spent"] / spent
+        queue["wait_50"], queue["wait_99"] = (percentile(queue["waited"], part) for part in (0.5, 0.99))
+        queue["took_50"], queue["took_99"] = (percentile(queue["took"], part) for part in (0.5, 0.99))
+        queue["usual"] = percentile(queue["ever"], 0.99)
+        for inner in ("waited", "took", "ever", "handled", "spent"):
+            del queue[inner]
+    return list(found.values())
+
+
+def compete(queues: list[dict[str, Any]], used_up: set[str]) -> None:
+    """Set targets: among queues that have work and are not held back."""
+    competing = [queue for queue in queues if queue["busy"] and not _held_back(queue, used_up)]
+    quanta = sum(queue["quantum"] for queue in competing) or 1
+    for queue in queues:
+        queue["target"] = 0.0
+    for queue in competing:
+        queue["target"] = queue["quantum"] / quanta
+
+
+def _held_back(queue: Mapping[str, Any], used_up: set[str]) -> bool:
+    """True if it does not compete: it is paused, at its rate (about), or waits for permits."""
+    limited = queue["limit"] is not None and queue["rate"] > 0.75 * queue["limit"]
+    return queue["why"] in ("paused", "breaker open") or limited or not used_up.isdisjoint(queue["budgets"])
+
+
+def _empty(name: str, now: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "quantum": now.get("quantum", 1),
+        "tier": now.get("tier", 0),
+        "processes": 0,
+        **dict.fromkeys(("depth", "oldest", "running", "limit", "tokens", "resumes")),
+        **dict.fromkeys(("rate", "in_work", "buffered", "window", "parked", "failed", "failing"), 0),
+        **dict.fromkeys(("reason", "why", "breaker", "unfair", "where"), ""),
+        "busy": False,
+        "lost": False,
+        "budgets": [name for name in now.get("budgets", []) if isinstance(name, str)],
+        "consumed": 0,
+        "handled": 0,
+        "spent": 0.0,
+        "waited": [],
+        "took": [],
+        "ever": [],
+    }
+
+
+def _add(
+    queue: dict[str, Any], now: Mapping[str, Any], then: Mapping[str, Any], seconds: float, report: Report
+) -> None:
+    handled = now.get("handled", 0) - then.get("handled", 0) if then else 0
+    queue["processes"] += 1
+    queue["consumed"] += bool(now.get("consumed"))
+    queue["handled"] += handled
+    queue["rate"] += handled / seconds if seconds else 0.0
+    queue["spent"] += now.get("handler_seconds", 0.0) - then.get("handler_seconds", 0.0) if then else 0.0
+    queue["failing"] += now.get("failed", 0) - then.get("failed", 0) if then else 0
+    for name in ("in_work", "buffered", "window", "parked", "failed"):
+        queue[name] += now.get(name, 0)
+    if now.get("running", 0.0) > (queue["running"] or 0.0):
+        queue["where"] = report["name"]
+    for name in ("depth", "oldest", "running", "resumes"):
+        value = now.get(name, 0 if name == "depth" else None)
+        if value is not None:
+            queue[name] = value if queue[name] is None else max(queue[name], value)
+    if "rate" in now:
+        queue["limit"] = (queue["limit"] or 0) + now["rate"]
+        queue["tokens"] = (queue["tokens"] or 0) + now.get("tokens", 0)
+    queue["why"] = queue["why"] or now.get("why", "")
+    if now.get("breaker") and queue["breaker"] in ("", "closed"):
+        queue["breaker"] = now["breaker"]
+    queue["reason"] = queue["reason"] or now.get("reason", "")
+    queue["unfair"] = queue["unfair"] or str(report["unfair"].get(queue["name"], ""))
+    queue["busy"] = queue["busy"] or handled > 0 or bool(now.get("depth"))
+    queue["waited"] = between(queue["waited"], now.get("waited", []), then.get("waited", []))
+    queue["took"] = between(queue["took"], now.get("took", []), then.get("took", []))
+    queue["ever"] = between(queue["ever"], now.get("took", []), [])

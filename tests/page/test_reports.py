@@ -1,0 +1,141 @@
+"""Reports of real consumers: with and without permission, with and without the exchange."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+
+from leash import Budget, Consumer, Queue
+from leash.amqp import Channel, Outgoing, Publisher
+from leash.amqp.uri import parse
+from leash.broker import Broker
+from leash.consumer import reporting
+from leash.page.listen import Exchange
+from tests.consumer.kit import fill, publish, running, until
+from tests.page.kit import served
+
+
+@pytest.fixture
+def poor(broker: Broker, uri: str) -> Iterator[str]:
+    """The URI of a user who may use queues, and no exchange of ours."""
+    name, vhost = f"poor-{secrets.token_hex(3)}", parse(uri).vhost
+    broker.management.ask("PUT", f"/api/users/{name}", {"password": "pw", "tags": ""})
+    may = {
+        "configure": "^(q|leash\\.(dead|retry|limbo)\\..*)$",
+        "write": "^amq\\.default$",
+        "read": "^(q|leash\\..*)$",
+    }
+    broker.management.ask("PUT", f"/api/permissions/{quote(vhost, safe='')}/{name}", may)
+    yield replace(parse(uri), username=name, password="pw").reveal()
+    broker.management.ask("DELETE", f"/api/users/{name}")
+
+
+def test_without_permission_the_page_says_so_and_consumers_go_on(
+    channel: Channel, poor: str, uri: str
+) -> None:
+    fill(channel, "q", 100)
+    done: list[bytes] = []
+    consumer = Consumer(poor, ["q"])
+    consumer.handler(lambda message: done.append(message.body))
+    with running(consumer), served(poor) as (page, _):
+        until(lambda: len(done) == 100)
+        until(lambda: "ACCESS_REFUSED" in (page.fleet.trouble or ""))
+        publish(channel, "q", [b"more"])
+        until(lambda: done[-1] == b"more")
+        assert consumer.stats().connected
+
+
+def test_one_process_shows_itself_without_the_exchange(channel: Channel, poor: str) -> None:
+    fill(channel, "q", 10)
+    consumer = Consumer(poor, ["q"], report=False)
+    consumer.handler(lambda _: None)
+    with running(consumer), served(poor, consumer=consumer) as (page, _):
+        until(lambda: page.view()["totals"]["processes"] == 1)
+        assert [each["name"] for each in page.view()["queues"]] == ["q"]
+        assert page.source is not None
+        page.source.ask({"action": "pause", "queue": "q", "from": "a test"})
+        until(lambda: consumer.stats().queues["q"].why == "paused")
+
+
+def test_a_consumer_says_good_bye_and_one_that_does_not_report_is_not_seen(
+    channel: Channel, uri: str
+) -> None:
+    fill(channel, "q", 0)
+    fill(channel, "other", 0)
+    seen, unseen = Consumer(uri, ["q"], name="seen"), Consumer(uri, ["other"], name="unseen", report=False)
+    for each in (seen, unseen):
+        each.handler(lambda _: None)
+    with served(uri) as (page, _):
+        with running(unseen), running(seen):
+            until(lambda: [each["state"] for each in page.view()["processes"]] == ["here"])
+        until(lambda: [each["state"] for each in page.view()["processes"]] == ["left"])
+        assert [each["name"] for each in page.view()["processes"]] == ["seen"]
+
+
+def test_a_second_page_hears_the_same_and_nonsense_harms_nobody(channel: Channel, uri: str) -> None:
+    fill(channel, "q", 0)
+    consumer = Consumer(uri, ["q"])
+    consumer.handler(lambda _: None)
+    with running(consumer), served(uri) as (first, _), served(uri) as (second, _):
+        until(lambda: first.view()["processes"] and second.view()["processes"])
+        with Publisher(channel.connection) as publisher:
+            for exchange in ("leash.stats", "leash.control"):
+                for body in (b"", b"\xff", b"[]", b'{"v":1}', b'{"v":1,"kind":"consumer"}', b'{"v":9}'):
+                    publisher.publish([Outgoing(body, exchange)])
+            for nonsense in ({"queue": "nope"}, {"queue": "q", "action": "quantum", "value": "x"}):
+                body = json.dumps({"v": 1, "action": "pause", **nonsense}).encode()
+                publisher.publish([Outgoing(body, "leash.control")])
+        until(lambda: first.fleet.strangers >= 5)
+        assert consumer.stats().queues["q"].why == ""
+        assert consumer.stats().queues["q"].quantum == 1
+        until(lambda: first.view()["processes"][0]["state"] == "here")
+
+
+def test_budgets_are_reported_with_their_numbers_and_a_queue_that_waits_for_one_says_so(
+    channel: Channel, uri: str
+) -> None:
+    fill(channel, "sms", 500)
+    fill(channel, "pdf", 2)
+    go = threading.Event()
+    sms, pdf = Budget("sms-gateway", rate=4, burst=2), Budget("pdf-renderer", at_once=1)
+    consumer = Consumer(uri, [Queue("sms", budget=sms), Queue("pdf", budget=pdf)], workers=3)
+    consumer.handler("sms")(lambda _: None)
+    consumer.handler("pdf")(lambda _: go.wait(300))
+    with running(consumer), served(uri) as (page, _):
+        try:
+            until(lambda: [each["used_up"] for each in page.view()["budgets"]] == [True, True])
+            found = {each["name"]: each for each in page.view()["budgets"]}
+            assert (found["sms-gateway"]["rate"], found["sms-gateway"]["burst"]) == (4.0, 2)
+            assert (found["pdf-renderer"]["at_once"], found["pdf-renderer"]["at_work"]) == (1, 1)
+            assert found["pdf-renderer"]["queues"] == ["pdf"]
+            until(lambda: consumer.stats().queues["sms"].why == "no permit")
+            assert consumer.stats().queues["sms"].budgets == ("sms-gateway",)
+            until(lambda: {"used up"} <= {each["kind"] for each in page.view()["attention"]})
+        finally:
+            go.set()
+
+
+def test_a_large_report_comes_less_often_with_signs_of_life_in_between(
+    channel: Channel, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "COST", 1e-9)  # as if it had ten thousand queues
+    fill(channel, "q", 0)
+    consumer = Consumer(uri, ["q"])
+    consumer.handler(lambda _: None)
+    heard: list[str] = []
+    source = Exchange(uri, lambda _, told: heard.append(told["kind"]))
+    try:
+        until(lambda: source.trouble is None)
+        with running(consumer):
+            until(lambda: heard.count("consumer") == 2)
+            assert heard.count("alive") >= 2
+            consumer.pause("q")
+            until(lambda: heard[-1] == "alive")
+    finally:
+        source.close()
