@@ -10,7 +10,16 @@ from leash import amqp, policies
 
 
 def test_the_public_names_are_these_and_all_there() -> None:
-    assert leash.__all__ == ["Budget", "Consumer", "Message", "Partitions", "Publisher", "Queue", "Retry"]
+    assert leash.__all__ == [
+        "Budget",
+        "Consumer",
+        "Message",
+        "Partitions",
+        "Publisher",
+        "Queue",
+        "Retry",
+        "Stream",
+    ]
     for module in (leash, amqp, policies):
         for name in module.__all__:
             assert getattr(module, name) is not None

@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leash.consumer import Consumer, Message, Queue, Retry
+    from leash.consumer import Consumer, Message, Queue, Retry, Stream
     from leash.fleet import Budget
     from leash.partitions import Partitions
     from leash.publisher import Publisher
 
 __version__ = "0.1.0"
-__all__ = ["Budget", "Consumer", "Message", "Partitions", "Publisher", "Queue", "Retry"]
+__all__ = ["Budget", "Consumer", "Message", "Partitions", "Publisher", "Queue", "Retry", "Stream"]
 
 _ROOMS = {"Budget": "fleet", "Partitions": "partitions", "Publisher": "publisher"}
 

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from leash.consumer.retry import Retry
     from leash.consumer.settings import Queue
     from leash.consumer.stats import BudgetStats, QueueStats, Stats
+    from leash.consumer.stream_settings import Stream
 
-__all__ = ["BudgetStats", "Consumer", "Message", "Queue", "QueueStats", "Retry", "Stats"]
+__all__ = ["BudgetStats", "Consumer", "Message", "Queue", "QueueStats", "Retry", "Stats", "Stream"]
 
 _ROOMS = {
     "BudgetStats": "stats",
@@ -22,6 +23,7 @@ _ROOMS = {
     "QueueStats": "stats",
     "Retry": "retry",
     "Stats": "stats",
+    "Stream": "stream_settings",
 }
 
 

@@ -126,6 +126,11 @@ class Queue:
     def sole(self) -> bool:
         return self.ordered or self.exclusive
 
+    @property
+    def in_place(self) -> bool:
+        """True if a failing message is tried again in place, and not by way of a retry queue."""
+        return self.ordered
+
     def lane(self, budget: Budget | None = None) -> Lane:
         """The lane for this queue; `budget` is the consumer's."""
         return Lane(
@@ -184,6 +189,15 @@ class Settings:
     name: str
     retries: Mapping[str, Retry] = field(default_factory=dict)
     """Of queues that have their own."""
+    stream_port: int | None = None
+    load_balancer: bool = False
+
+    def __post_init__(self) -> None:
+        if self.on_exhausted not in get_args(OnExhausted):
+            raise ConfigError("on_exhausted", self.on_exhausted, f"one of {', '.join(get_args(OnExhausted))}")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ConfigError("budget", self.budget, "a Budget")
+        nanoseconds("consumer_timeout", self.consumer_timeout)
 
     def retry_of(self, queue: str) -> Retry:
         return self.retries.get(queue, self.retry)
