@@ -71,7 +71,7 @@ class Reader:
         name: str = "",
         patience: float = 60.0,
         fail_on_data_loss: bool = True,
-        window_bytes: int = WINDOW_BYTES,
+        window_bytes: int | None = None,
         turns: Turns | None = None,
     ) -> None:
         self.stream = stream
@@ -88,7 +88,7 @@ class Reader:
         self._linger = linger
         self._patience = patience
         self._strict = fail_on_data_loss
-        self._window_bytes = max(window_bytes, 2 * batch_bytes)
+        self._window_bytes = max(window_bytes or WINDOW_BYTES, 2 * batch_bytes)
         self._turns = turns
         self._exact = False  # whether `next` must come, and is not only where we look from
         self._anchor: Chunk | None = None  # the last chunk taken
