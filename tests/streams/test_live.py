@@ -330,7 +330,7 @@ def test_a_message_cannot_be_given_back(
 
     with running(consumer):
         until(lambda: depth(channel, "leash.dead.s") == 1)
-    assert errors == [f"{verb}='s': must be a queue: a stream takes no message back; ack it, or raise"]
+    assert errors == [f"{verb}='s': not for a stream, which takes no message back: ack it, or raise"]
 
 
 def test_a_message_settled_by_hand(streams: Connection, stream_uri: str, uri: str, port: int) -> None:
@@ -580,30 +580,30 @@ def test_one_stream_with_a_single_active_consumer(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"streams": "orders", "name": "n"}, "streams='orders': must be a list of names and Streams"),
-        ({"streams": [7], "name": "n"}, "streams=7: must be a list of names and Streams"),
-        ({"streams": None, "name": "n"}, "streams=None: must be a list of names and Streams"),
+        ({"streams": "orders", "name": "n"}, "streams='orders': a list of names and Streams"),
+        ({"streams": [7], "name": "n"}, "streams=7: a list of names and Streams"),
+        ({"streams": None, "name": "n"}, "streams=None: a list of names and Streams"),
         (
             {"streams": ["orders"]},
-            "name='': must be a name for stream 'orders', under which its offset is stored",
+            "name='': a name for stream 'orders', under which its offset is stored",
         ),
         (
             {"super_stream": "orders"},
-            "name='': must be a name of 1 to 255 bytes, which all processes of 'orders' share",
+            "name='': a name of 1 to 255 bytes, which all processes of 'orders' share",
         ),
-        ({"super_stream": "", "name": "n"}, "super_stream='': must be the super stream's name"),
-        ({"streams": ["s"], "name": "n", "stream_port": 0}, "stream_port=0: must be a port, from 1 to 65535"),
+        ({"super_stream": "", "name": "n"}, "super_stream='': the super stream's name"),
+        ({"streams": ["s"], "name": "n", "stream_port": 0}, "stream_port=0: a port, from 1 to 65535"),
         (
             {"streams": ["s"], "name": "n", "on_exhausted": "reject"},
-            "on_exhausted='reject': must be park or discard: a stream has no dead-letter exchange",
+            "on_exhausted='reject': park or discard: a stream has no dead-letter exchange",
         ),
         (
             {"streams": ["s"], "name": "n", "partitions": "p"},
-            "partitions='p': must be queues, streams or partitions, not several of them",
+            "partitions='p': queues, streams or partitions, not several of them",
         ),
         (
             {"super_stream": "s", "name": "n", "partitions": "p"},
-            "super_stream='s': must be a super stream or partitions, not both",
+            "super_stream='s': a super stream or partitions, not both",
         ),
         ({"streams": ["s"], "name": "n" * 256}, "name="),
         ({"queues": ["s"], "streams": ["s"], "name": "n"}, "'s'"),
@@ -623,7 +623,7 @@ def test_a_wrong_argument_is_named_in_one_sentence(arguments: dict[str, Any], se
         ({"stream": "s", "start": "yesterday"}, "start='yesterday'"),
         ({"stream": "s", "start": datetime(2026, 1, 31)}, "start="),  # noqa: DTZ001
         ({"stream": "s", "start": -1}, "offset=-1"),
-        ({"stream": "s", "shed": "return"}, "shed='return': must be one of observe, shrink, drop"),
+        ({"stream": "s", "shed": "return"}, "shed='return': one of observe, shrink, drop"),
         ({"stream": "s", "kind": "stream"}, "kind='stream'"),
         ({"stream": "s", "single_active": 1}, "single_active=1"),
         ({"stream": "s", "ordered": 1}, "ordered=1"),
@@ -656,8 +656,8 @@ def test_what_is_not_there_is_named(channel: Channel, streams: Connection, uri: 
             consumer.start()
 
     refused(NotFound, "leash stream create none", streams=["none"], name="n")
-    refused(ConfigError, "streams='q': must be a stream: this is a classic queue", streams=["q"], name="n")
-    refused(ConfigError, "queues='s': must be a queue: this is a stream", queues=["s"])
+    refused(ConfigError, "streams='q': a stream: this is a classic queue", streams=["q"], name="n")
+    refused(ConfigError, "queues='s': a queue: this is a stream", queues=["s"])
     refused(StreamMissing, "'none'", super_stream="none", name="n")
 
 

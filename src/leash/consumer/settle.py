@@ -90,7 +90,9 @@ class Settler:
         link = message.link
         if link.stream and outcome in (Outcome.REQUEUED, Outcome.REJECTED):
             verb = "requeue" if outcome is Outcome.REQUEUED else "reject"
-            raise ConfigError(verb, link.queue, "a queue: a stream takes no message back; ack it, or raise")
+            raise ConfigError(
+                verb, link.queue, "not for a stream, which takes no message back: ack it, or raise"
+            )
         if link.limbo and not claimed and outcome in (Outcome.REQUEUED, Outcome.REJECTED):
             return self._out_of_limbo(message, outcome)
         if link.spec.ordered and not claimed and outcome is Outcome.REQUEUED:

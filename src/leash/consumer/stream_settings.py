@@ -82,7 +82,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         text("stream", self.stream, "a stream's name, of 1 to 255 bytes", most=255)
-        text("name", self.name, f"a name of up to 255 bytes, for stream {self.stream!r}", 0, 255)
+        text("name", self.name, f"a name of up to 255 bytes, for stream {self.stream!r}", 0)
         if self.shed not in get_args(Shed):
             allowed = f"one of {', '.join(get_args(Shed))}: a stream takes nothing back"
             raise ConfigError("shed", self.shed, allowed)
@@ -99,6 +99,7 @@ class Stream:
         if not reference:
             allowed = f"a name for stream {self.stream!r}, under which its offset is stored"
             raise ConfigError("name", reference, allowed)
+        text("name", reference, f"a name of up to 255 bytes, for stream {self.stream!r}", most=255)
         return StreamQueue(
             self.stream,
             self.quantum,
