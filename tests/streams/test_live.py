@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import threading
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ from leash import Consumer, Message, Queue, Retry, Stream
 from leash.amqp import Channel, Outgoing, Properties
 from leash.amqp import Publisher as AmqpPublisher
 from leash.broker import Broker
-from leash.errors import ConfigError, LeashError, NotFound, StreamMissing, StreamUnsupported
+from leash.errors import ChunkError, ConfigError, LeashError, NotFound, StreamMissing, StreamUnsupported
 from leash.flow import Dispatch, Flow
 from leash.streams import (
     Connection,
@@ -439,6 +440,42 @@ def test_a_stream_made_again_is_read_from_its_beginning(
     assert query_offset(streams, "n", "s") == 299
 
 
+@pytest.mark.parametrize("where", ["leash.streams.reader.to_arrow", "leash.consumer.stream_lane.Spare.add"])
+def test_what_cannot_be_read_is_not_skipped(
+    streams: Connection,
+    stream_uri: str,
+    uri: str,
+    port: int,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made(streams, stream_uri, s=300)
+    module, _, name = where.rpartition(".")
+    real = pkgutil.resolve_name(
+        f"{module.replace('.Spare', ':Spare')}{'.' if 'Spare' in module else ':'}{name}"
+    )
+    calls: Counter[str] = Counter()
+
+    def failing(*args: Any, **more: Any) -> Any:
+        calls["all"] += 1
+        if 2 <= calls["all"] <= 4:
+            raise ChunkError("s", 100, "for the test")
+        return real(*args, **more)
+
+    monkeypatch.setattr(where, failing)
+    seen: list[int] = []
+    consumer = Consumer(uri, streams=["s"], name="n", stream_port=port)
+    consumer.handler(lambda message: seen.append(int(message.body)))
+    with running(consumer):
+        until(lambda: len(seen) >= 300)
+        write(stream_uri, "s", numbers(3_000, 300))
+        until(lambda: len(seen) >= 3_300)
+    assert calls["all"] > 4
+    assert seen == list(range(3_300))
+    assert "event=cannot_consume" in caplog.text
+
+
 def test_a_paused_stream_waits(streams: Connection, stream_uri: str, uri: str, port: int) -> None:
     made(streams, stream_uri, s=2_000)
     seen: list[int] = []
@@ -638,8 +675,9 @@ def test_a_wrong_stream_is_named_in_one_sentence(arguments: dict[str, Any], name
     assert named in str(caught.value)
 
 
-def test_streams_are_not_rehearsed() -> None:
-    consumer = Consumer("amqp://localhost", streams=["s"], name="n")
+@pytest.mark.parametrize("arguments", [{"streams": ["s"]}, {"super_stream": "s"}])
+def test_streams_are_not_rehearsed(arguments: dict[str, Any]) -> None:
+    consumer = Consumer("amqp://localhost", name="n", **arguments)
     consumer.handler(lambda _: None)
     with pytest.raises(ConfigError, match="a rehearsal has no streams"):
         Rehearsal(consumer)

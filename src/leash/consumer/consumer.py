@@ -150,7 +150,7 @@ class Consumer:
         self._beside = Beside(self, health, report)
         self._workers = workers
         self._partitions = partitions
-        self._super_stream = super_stream
+        self.super_stream = super_stream
         self._own = specs
         if partitions is not None:
             check(partitions, self.settings)
@@ -189,7 +189,7 @@ class Consumer:
             return given[0]
         if not given or not all(isinstance(each, str) for each in given):
             raise ConfigError("handler", given, "a function, or names of queues")
-        if self._partitions is not None or self._super_stream is not None:
+        if self._partitions is not None or self.super_stream is not None:
             raise ConfigError("handler", given, "one for all partitions: no names")
         for queue in given:
             self._known(queue)
@@ -254,8 +254,8 @@ class Consumer:
         with self._leaving:  # a concurrent `stop` waits until there is something to stop
             if self._session is not None:
                 raise ConfigError("start", "again", "a consumer that was not started before")
-            if self._super_stream is not None:
-                self.settings = with_partitions(self.settings, self._own, self._super_stream, self._workers)
+            if self.super_stream is not None:
+                self.settings = with_partitions(self.settings, self._own, self.super_stream, self._workers)
             handler = self._handlers.together(each.name for each in self.settings.queues)
             if self._partitions is None:
                 self._session = Session(self.settings, handler, self._handlers.batch, parts)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from leash.amqp.uri import Uri
 from leash.backoff import Backoff
@@ -61,6 +61,7 @@ class StreamLane:
         self._about = about
         self._reader: Reader | None = None
         self._link: StreamLink | None = None
+        self._batch: Any = None  # what was read and is not taken in yet
         self._spare = Spare(spec.name)
         self._more = threading.Event()
         self._left = threading.Event()
@@ -154,24 +155,26 @@ class StreamLane:
         self._deliver()
         link = self._link
         if len(self._spare) < _AHEAD + (0 if link is None else link.window):
-            batch = reader.read(0.0 if len(self._spare) else _LOOK)
-            if batch is not None:
-                self._take_in(batch)
+            if self._batch is None:
+                self._batch = reader.read(0.0 if len(self._spare) else _LOOK)
+            if self._batch is not None:
+                self._take_in(self._batch)
+                self._batch = None
                 self._deliver()
                 return
         if len(self._spare):
             self._more.wait(_LOOK)
         self._more.clear()
 
-    def _take_in(self, batch: object) -> None:
+    def _take_in(self, batch: Any) -> None:
         if self._link is None:
             return
-        offsets = batch.column("offset")  # type: ignore[attr-defined]
+        offsets = batch.column("offset")
         first, last = offsets[0].as_py(), offsets[-1].as_py()
         if first < self._next:  # another stream of that name, from its beginning on
             self._renew()
-        self._next = last + 1
         self._spare.add(batch)
+        self._next = last + 1
 
     def _deliver(self) -> None:
         link, engine = self._link, self._engine
@@ -272,6 +275,7 @@ class StreamLane:
 
     def _forget(self) -> None:
         self._spare.clear()
+        self._batch = None
         if self._link is not None:
             self._engine.lost(self._link)
             self._link = None

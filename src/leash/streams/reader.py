@@ -143,7 +143,11 @@ class Reader:
             self.serve()
             chunks = self._take(deadline)
             if chunks:
-                batch = self._batch(chunks)
+                try:
+                    batch = self._batch(chunks)
+                except AmqpError as error:  # whoever reads on gets the same chunks again
+                    self._link.drop(error)
+                    raise
                 if batch.num_rows:
                     return batch
             elif deadline is not None and time.monotonic() >= deadline:

@@ -76,6 +76,8 @@ class Rehearsal:
         for queue in consumer.settings.queues:
             if isinstance(queue, StreamQueue):
                 raise ConfigError("streams", queue.name, "queues: a rehearsal has no streams")
+        if consumer.super_stream is not None:
+            raise ConfigError("super_stream", consumer.super_stream, "queues: a rehearsal has no streams")
         self.consumer = consumer
         self.handled: list[Handled] = []
         self.settled: list[Settled] = []
