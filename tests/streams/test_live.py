@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from leash import Consumer, Message, Queue, Retry, Stream
-from leash.amqp import Channel, Outgoing, Properties
+from leash.amqp import Channel, Outgoing, Properties, connect
 from leash.amqp import Publisher as AmqpPublisher
 from leash.broker import Broker
+from leash.consumer.parked import send_back
 from leash.errors import ChunkError, ConfigError, LeashError, NotFound, StreamMissing, StreamUnsupported
 from leash.flow import Dispatch, Flow
 from leash.streams import (
@@ -209,6 +210,31 @@ def test_only_what_is_below_an_unsettled_message_is_stored(
         until(lambda: (query_offset(streams, "n", "s") or 0) >= 499)
 
 
+def test_a_message_that_hangs_lets_only_so_many_pass(
+    streams: Connection, stream_uri: str, uri: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leash.consumer.stream_link.SPAN", 200)
+    made(streams, stream_uri, s=5_000)
+    go_on, seen = threading.Event(), []
+    consumer = Consumer(uri, streams=[Stream("s", window=50)], name="n", workers=2, stream_port=port)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        if message.offset == 7:
+            assert go_on.wait(300)
+        seen.append(message.offset)
+
+    with running(consumer):
+        until(lambda: len(seen) >= 200)
+        until(lambda: consumer.stats().queues["s"].unsettled == 1)  # the one that hangs
+        count = len(seen)
+        assert 7 + 200 <= count <= 7 + 200 + 50
+        time.sleep(0.2)
+        assert len(seen) == count
+        go_on.set()
+        until(lambda: len(seen) == 5_000)
+
+
 def test_offsets_are_stored_while_it_runs(
     streams: Connection, stream_uri: str, uri: str, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +322,26 @@ def test_a_failing_message_is_tried_in_place_then_parked_and_the_stream_goes_on(
     parked = channel.get("leash.dead.s")
     assert parked is not None
     assert parked.body in (b"5", b"6", b"100")
+
+
+def test_a_parked_message_that_is_sent_back_comes_again_at_the_end(
+    channel: Channel, streams: Connection, stream_uri: str, uri: str, port: int
+) -> None:
+    made(streams, stream_uri, s=10)
+    seen: list[bytes] = []
+    consumer = Consumer(uri, streams=["s"], name="n", retry=None, stream_port=port)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        seen.append(message.body)
+        if message.body == b"3" and seen.count(b"3") == 1:
+            raise ValueError("once")
+
+    with running(consumer), connect(uri) as publishing:
+        until(lambda: len(seen) == 10 and depth(channel, "leash.dead.s") == 1)
+        assert send_back(channel.connection, publishing, "s") == 1
+        until(lambda: len(seen) == 11)
+    assert seen == [*numbers(10), b"3"]
 
 
 def test_discarded_messages_are_skipped(streams: Connection, stream_uri: str, uri: str, port: int) -> None:
