@@ -241,9 +241,13 @@ class StreamLane:
     def _close(self) -> None:
         reader, link = self._reader, self._link
         assert reader is not None
+        lost = reader.connection is None or reader.connection.closed
+        if lost and self._spec.single_active:  # another one may be active, and further
+            link = None
         if link is not None and link.alive:
+            last = link
             try:
-                reader.use(lambda connection: self._store_now(connection, link))
+                reader.use(lambda connection: self._store_now(connection, last))
             except LeashError as error:
                 log.warning("event=offset_not_stored stream=%r reason=%r", self._spec.name, str(error))
         reader.close()
