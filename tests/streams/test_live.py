@@ -682,7 +682,7 @@ def test_one_stream_with_a_single_active_consumer(
         ),
         (
             {"streams": ["s"], "name": "n", "partitions": "p"},
-            "partitions='p': queues, streams or partitions, not several of them",
+            "partitions='p': streams or partitions, not both",
         ),
         (
             {"super_stream": "s", "name": "n", "partitions": "p"},

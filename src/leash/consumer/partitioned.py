@@ -23,6 +23,7 @@ from leash.consumer.message import Message
 from leash.consumer.session import Session
 from leash.consumer.settings import Queue, Settings, text
 from leash.consumer.stats import Stats
+from leash.consumer.stream_settings import StreamQueue
 from leash.consumer.workers import is_async
 from leash.errors import AmqpError, ConfigError
 from leash.logfmt import logger
@@ -41,7 +42,8 @@ def check(partitions: str, settings: Settings) -> None:
     """ConfigError for arguments of a consumer that do not fit partitions."""
     text("partitions", partitions, "the partitions' name")
     if settings.queues:
-        raise ConfigError("partitions", partitions, "queues, streams or partitions, not several of them")
+        given = "streams" if isinstance(settings.queues[0], StreamQueue) else "queues"
+        raise ConfigError("partitions", partitions, f"{given} or partitions, not both")
     if settings.rate is not None or settings.guaranteed is not None or settings.cost != "count":
         raise ConfigError("rate", settings.rate, "no rate, guaranteed or cost with partitions")
     if settings.budget is not None:
