@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 import leash.errors
-from leash import Breaker, Budget, Consumer, Message, Partitions, Publisher, Queue, Retry, Tenants
+from leash import Breaker, Budget, Consumer, Message, Partitions, Publisher, Queue, Retry, Stream, Tenants
 from leash.cli.main import app
 from leash.consumer import BudgetStats, QueueStats, Stats, TenantsStats, TenantStats
 from leash.consumer.metrics import ConsumerCollector
@@ -26,7 +26,15 @@ from leash.testing import Rehearsal
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 
-_TYPES = {"Asked": "str or function", "Number": "number", "Shape": "str", "Mode": "str", "OnExhausted": "str"}
+_TYPES = {
+    "Asked": "str or function",
+    "Number": "number",
+    "Shape": "str",
+    "Mode": "str",
+    "Shed": "str",
+    "Begin": "str, int, datetime or timedelta",
+    "OnExhausted": "str",
+}
 
 
 def page() -> str:
@@ -38,7 +46,7 @@ def page() -> str:
     ]
     parts += [
         f"## `{kind.__name__}`\n\n{_about(kind)}\n\n{_arguments(kind)}\n{_members(kind)}"
-        for kind in (Consumer, Queue, Retry, Breaker, Budget, Tenants, Publisher, Partitions)
+        for kind in (Consumer, Queue, Stream, Retry, Breaker, Budget, Tenants, Publisher, Partitions)
     ]
     parts.append(f"## `Till`\n\n{_about(Till)}\n\n{_members(Till)}")
     parts.append(f"## `Message`\n\n{_about(Message)}\n\n{_members(Message)}")

@@ -21,10 +21,14 @@ from prometheus_client import CollectorRegistry
 
 from leash import Consumer, Message
 from leash.amqp import Channel
+from leash.amqp import connect as amqp_connect
 from leash.amqp.topology import declare_queue
+from leash.broker import Broker
 from leash.cli.main import app
 from leash.lab import whatif
 from leash.spark import pipeline
+from leash.streams import Publisher as StreamPublisher
+from leash.streams import connect, create_stream, create_super_stream, parse
 from tests.consumer.kit import depth, fill, publish, running, until
 from tests.examples_in_docs import PAGES, execute, snippets
 
@@ -38,7 +42,7 @@ TESTED = {
     "partitions.md": 2,
     "publishing.md": 1,
     "spark.md": 5,
-    "streams.md": 2,
+    "streams.md": 4,
     "tenants.md": 2,
     "testing.md": 1,
 }
@@ -186,6 +190,38 @@ def test_tenants(channel: Channel, uri: str, capsys: pytest.CaptureFixture[str])
     finally:
         consumer.stop()
     assert capsys.readouterr().out == """acme b'{"order":13}'\n"""
+
+
+def test_streams(uri: str, broker: Broker, coordinated: None, capsys: pytest.CaptureFixture[str]) -> None:
+    port = broker.port("stream")
+    with connect(parse(uri, port)) as connection, amqp_connect(uri) as amqp:
+        fill(amqp.channel(), "urgent", 5)
+        for stream in ("orders", "audit"):
+            create_stream(connection, stream)
+            with StreamPublisher(parse(uri, port), stream) as publisher:
+                publisher.publish([b"one", b"two"])
+        example = snippets("streams.md")[2].replace("5552", str(port))
+        consumer: Consumer = execute("streams.md", example, uri)["consumer"]
+        until(lambda: sum(queue.handled for queue in consumer.stats().queues.values()) == 9)
+        assert consumer.stop()
+    assert "orders 1 b'two'" in capsys.readouterr().out
+
+
+def test_a_super_stream(
+    uri: str, broker: Broker, coordinated: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = broker.port("stream")
+    with connect(parse(uri, port)) as connection:
+        if connection.version < (3, 11):
+            pytest.skip("a single active consumer needs RabbitMQ 3.11")
+        create_super_stream(connection, "orders", 2, amqp=uri)
+    with StreamPublisher(parse(uri, port), "orders-1") as publisher:
+        publisher.publish([b"one", b"two"])
+    example = snippets("streams.md")[3].replace("5552", str(port))
+    consumer: Consumer = execute("streams.md", example, uri)["consumer"]
+    until(lambda: consumer.stats().queues["orders-1"].handled == 2)
+    assert consumer.stop()
+    assert "orders-1 1 b'two'" in capsys.readouterr().out
 
 
 def test_metrics(channel: Channel, uri: str) -> None:

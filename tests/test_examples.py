@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from leash.amqp.uri import parse
+from leash.broker import Broker, own_uri
 
 FOLDER = Path(__file__).parent.parent / "examples"
 EXAMPLES = [path.stem for path in sorted(FOLDER.glob("*.py")) if "pyspark" not in path.read_text()]
@@ -21,11 +22,21 @@ def test_the_examples_are_found() -> None:
     )
 
 
+def stream_port(request: pytest.FixtureRequest) -> int:
+    """Of the node of this run; another broker has it where it usually is."""
+    if own_uri():
+        return 5552
+    broker: Broker = request.getfixturevalue("broker")
+    return broker.port("stream")
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_runs_and_what_it_says_is_true(name: str, uri: str) -> None:
+def test_the_example_runs_and_what_it_says_is_true(
+    name: str, uri: str, request: pytest.FixtureRequest
+) -> None:
     result = subprocess.run(
         [sys.executable, "-W", "error", str(FOLDER / f"{name}.py")],
-        env={**os.environ, "LEASH_URI": uri},
+        env={**os.environ, "LEASH_URI": uri, "LEASH_STREAM_PORT": str(stream_port(request))},
         capture_output=True,
         text=True,
         timeout=240,

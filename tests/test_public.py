@@ -19,6 +19,7 @@ def test_the_public_names_are_these_and_all_there() -> None:
         "Publisher",
         "Queue",
         "Retry",
+        "Stream",
         "Tenants",
     ]
     for module in (leash, amqp, policies):

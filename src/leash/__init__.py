@@ -6,13 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leash.consumer import Breaker, Consumer, Message, Queue, Retry
+    from leash.consumer import Breaker, Consumer, Message, Queue, Retry, Stream
     from leash.fleet import Budget, Tenants
     from leash.partitions import Partitions
     from leash.publisher import Publisher
 
 __version__ = "0.1.0"
-__all__ = ["Breaker", "Budget", "Consumer", "Message", "Partitions", "Publisher", "Queue", "Retry", "Tenants"]
+__all__ = [
+    "Breaker",
+    "Budget",
+    "Consumer",
+    "Message",
+    "Partitions",
+    "Publisher",
+    "Queue",
+    "Retry",
+    "Stream",
+    "Tenants",
+]
 
 _ROOMS = {"Budget": "fleet", "Partitions": "partitions", "Publisher": "publisher", "Tenants": "fleet"}
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from leash.consumer.retry import Retry
     from leash.consumer.settings import Queue
     from leash.consumer.stats import BudgetStats, QueueStats, Stats
+    from leash.consumer.stream_settings import Stream
     from leash.consumer.tally import TenantsStats, TenantStats
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "QueueStats",
     "Retry",
     "Stats",
+    "Stream",
     "TenantStats",
     "TenantsStats",
 ]
@@ -36,6 +38,7 @@ _ROOMS = {
     "QueueStats": "stats",
     "Retry": "retry",
     "Stats": "stats",
+    "Stream": "stream_settings",
     "TenantStats": "tally",
     "TenantsStats": "tally",
 }

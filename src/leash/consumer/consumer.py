@@ -9,20 +9,22 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, get_args, overload
+from typing import Any, overload
 
 from leash.amqp.uri import Uri, parse
 from leash.consumer.beside import Beside
-from leash.consumer.breaker import Breaker, checked
+from leash.consumer.breaker import Breaker
+from leash.consumer.breaker import checked as checked_breaker
 from leash.consumer.costs import Asked, costs_of
 from leash.consumer.handlers import D, Decorator, Handlers, Middleware, R
 from leash.consumer.message import Message
-from leash.consumer.partitioned import PartitionedSession
-from leash.consumer.retry import Retry
+from leash.consumer.partitioned import PartitionedSession, check
+from leash.consumer.retry import Retry, checked
 from leash.consumer.session import LIVE, Parts, Session
 from leash.consumer.settings import BUFFER_BYTES, OnExhausted, Queue, Settings, queues_of, text
 from leash.consumer.signals import Signals
 from leash.consumer.stats import Stats
+from leash.consumer.stream_settings import Stream, check_streams, streams_of, with_partitions
 from leash.consumer.tenancy import lanes_of
 from leash.consumer.workers import Batch, leave_in_thread
 from leash.errors import ConfigError, NotDrained
@@ -49,7 +51,11 @@ class Consumer:
         uri: The broker, `amqp://user:password@host:port/vhost`; several hosts, separated by commas, for a
             cluster.
         queues: Names, or `Queue`s with a quantum, a rate, a tier and so on. Leash does not declare them.
-            Required, unless `partitions` is given. Default: none.
+            Required, unless there are streams or partitions. Default: none.
+        streams: Names, or `Stream`s with a quantum, a rate and so on, beside the queues or instead. Their
+            offsets are stored under `name`, or each stream's own. See docs/streams.md. Default: none.
+        super_stream: The name of a super stream. All processes with the same `name` share its partitions,
+            each in order. Needs RabbitMQ 3.11. Default: None.
         partitions: The name of partitions (`leash.Partitions`), instead of `queues`. All their queues are
             consumed, each in order, and shared with the other processes that consume them. Default: None.
         tenants: `Tenants`, instead of `queues`: all lanes are consumed, quiet ones first. Default: None.
@@ -79,11 +85,15 @@ class Consumer:
             Default: 1800, as in RabbitMQ.
         middleware: Functions around the handler, the first one outermost: `def log(message, call_next)`
             calls `call_next(message)`; `async def` if the handlers are. Default: none.
-        name: The name in the broker's list of connections. Default: `leash <host>:<pid>`.
+        name: The name in the broker's list of connections, and for the offsets of streams, which need one.
+            Default: `leash <host>:<pid>`.
         health: A port that serves `/healthz`, `/readyz` and `/metrics` to this machine while the consumer
             runs, or "0.0.0.0:8080" to serve everybody. Default: none.
         report: Publish statistics once a second to the exchange `leash.stats`, for `leash page`. If that is
             not possible, nothing happens. Default: True.
+        stream_port: The port for streams, at all hosts. Default: 5552, with TLS 5551.
+        load_balancer: Read streams by the hosts of the URI only: what nodes call themselves cannot be
+            reached from here. Default: False.
     """
 
     def __init__(
@@ -91,6 +101,8 @@ class Consumer:
         uri: str | Uri,
         queues: Iterable[Queue | str] = (),
         *,
+        streams: Iterable[Stream | str] = (),
+        super_stream: str | None = None,
         partitions: str | None = None,
         tenants: Tenants | None = None,
         workers: int | None = None,
@@ -110,27 +122,27 @@ class Consumer:
         name: str = "",
         health: int | str | None = None,
         report: bool = True,
+        stream_port: int | None = None,
+        load_balancer: bool = False,
     ) -> None:
-        place, specs = parse(uri), queues_of(queues)
-        specs = specs if tenants is None else lanes_of(tenants, specs, partitions)
-        if not specs and partitions is None:
+        text("name", name, "a string, for the broker's list of connections", 0)
+        place, read = parse(uri), streams_of(streams, name)
+        specs = queues_of(queues) + read
+        if tenants is not None:
+            specs = lanes_of(tenants, specs, partitions or super_stream)
+        if not specs and partitions is None and super_stream is None:
             raise ConfigError("queues", [], "at least one queue")
         count = whole("workers", 1 if workers is None else workers, 1)
-        if on_exhausted not in get_args(OnExhausted):
-            raise ConfigError("on_exhausted", on_exhausted, f"one of {', '.join(get_args(OnExhausted))}")
         kind, costs = costs_of(cost)
         if burst is not None and rate is None:
             raise ConfigError("burst", burst, "a rate with it")
-        if budget is not None and not isinstance(budget, Budget):
-            raise ConfigError("budget", budget, "a Budget")
-        nanoseconds("consumer_timeout", consumer_timeout)
-        text("name", name, "a string, for the broker's list of connections", 0)
+        check_streams(super_stream, name, on_exhausted, stream_port, bool(read))
         self.settings = Settings(
             uri=place,
             queues=specs,
             workers=count,
-            retry=_checked(retry),
-            breaker=checked(breaker),
+            retry=checked(retry),
+            breaker=checked_breaker(breaker),
             on_exhausted=on_exhausted,
             cost=kind,
             costs=costs,
@@ -144,20 +156,18 @@ class Consumer:
             consumer_timeout=consumer_timeout,
             name=name or f"leash {socket.gethostname()}:{os.getpid()}",
             quiet_first=tenants is not None,
+            stream_port=stream_port,
+            load_balancer=load_balancer,
         )
         self._beside = Beside(self, health, report, tenants)
         self._workers = workers
         self._partitions = partitions
-        if partitions is None:
+        self.super_stream = super_stream
+        self._own = specs
+        if partitions is not None:
+            check(partitions, self.settings, super_stream)
+        elif specs:
             self.settings.flow()  # report a wrong lane now
-        else:
-            text("partitions", partitions, "the partitions' name")
-            if specs:
-                raise ConfigError("partitions", partitions, "queues or partitions, not both")
-            if rate is not None or guaranteed is not None or cost != "count":
-                raise ConfigError("rate", rate, "no rate, guaranteed or cost with partitions")
-            if budget is not None:
-                raise ConfigError("budget", budget.name, "not with partitions: take from it in the handler")
         self._handlers = Handlers(middleware)
         self._session: Session | PartitionedSession | None = None
         self._leaving = threading.Lock()
@@ -189,13 +199,13 @@ class Consumer:
             return given[0]
         if not given or not all(isinstance(each, str) for each in given):
             raise ConfigError("handler", given, "a function, or names of queues")
-        if self._partitions is not None:
-            raise ConfigError("handler", given, "one for all queues of the partitions: no names")
+        if self._partitions is not None or self.super_stream is not None:
+            raise ConfigError("handler", given, "one for all partitions: no names")
         for queue in given:
-            self._known(queue)
+            self.settings.known(queue)
         self.settings.sharing.update(dict.fromkeys(given, given))
         if retry is not _RETRY:
-            own = dict.fromkeys(given, _checked(retry))
+            own = dict.fromkeys(given, checked(retry))
             self.settings = replace(self.settings, retries={**self.settings.retries, **own})
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -213,11 +223,8 @@ class Consumer:
         if self._partitions is not None:
             raise ConfigError("batch_handler", size, "not with partitions: their messages come one at a time")
         if self.settings.budgets:
-            raise ConfigError(
-                "batch_handler",
-                size,
-                "not with a budget: permits expire while a batch is gathered; take from it in the handler",
-            )
+            why = "not with a budget: permits expire while a batch is gathered; take from it in the handler"
+            raise ConfigError("batch_handler", size, why)
         batch = Batch(whole("size", size, 1, 65535), nanoseconds("wait", wait))
 
         def decorate(function: Callable[[list[Message]], R]) -> Callable[[list[Message]], R]:
@@ -253,10 +260,12 @@ class Consumer:
         `parts` is for `leash.testing`, which replaces them.
         """
         with self._leaving:  # a concurrent `stop` waits until there is something to stop
-            handler = self._handlers.together(each.name for each in self.settings.queues)
-            handler = self._beside.counted(handler)
             if self._session is not None:
                 raise ConfigError("start", "again", "a consumer that was not started before")
+            if self.super_stream is not None:
+                self.settings = with_partitions(self.settings, self._own, self.super_stream, self._workers)
+            handler = self._handlers.together(each.name for each in self.settings.queues)
+            handler = self._beside.counted(handler)
             if self._partitions is None:
                 self._session = Session(self.settings, handler, self._handlers.batch, parts)
             else:
@@ -314,9 +323,7 @@ class Consumer:
     def session(self) -> Session:
         """The running session of a consumer of queues: for tests and tools."""
         if self._partitions is not None:
-            raise ConfigError(
-                "partitions", self._partitions, "queues: one of partitions cannot be set or paused"
-            )
+            raise ConfigError("partitions", self._partitions, "queues: partitions cannot be set or paused")
         running = self._running()
         assert isinstance(running, Session)
         return running
@@ -329,28 +336,16 @@ class Consumer:
 
     def pause(self, queue: str) -> None:
         """Take no more messages from a queue, and return those that are buffered."""
-        self.session.engine.pause(self._known(queue))
+        self.session.engine.pause(self.settings.known(queue))
 
     def resume(self, queue: str) -> None:
         """The inverse of `pause`."""
-        self.session.engine.resume(self._known(queue))
+        self.session.engine.resume(self.settings.known(queue))
 
     def set_quantum(self, queue: str, quantum: int) -> None:
         """Change a queue's quantum from its next turn on; the rest of this turn is cut to it."""
-        self.session.set_quantum(self._known(queue), quantum)
+        self.session.set_quantum(self.settings.known(queue), quantum)
 
     def set_rate(self, queue: str | None, rate: Number | None, burst: int | None = None) -> None:
         """Change the rate of a queue, or of all together if `queue` is None; a rate of None is no limit."""
-        self.session.set_rate(None if queue is None else self._known(queue), rate, burst)
-
-    def _known(self, queue: str) -> str:
-        names = [each.name for each in self.settings.queues]
-        if queue not in names:
-            raise ConfigError("queue", queue, f"one of {', '.join(map(repr, names))}")
-        return queue
-
-
-def _checked(retry: Retry | None) -> Retry:
-    if retry is not None and not isinstance(retry, Retry):
-        raise ConfigError("retry", retry, "a Retry, or None for one try")
-    return retry or Retry(tries=1)
+        self.session.set_rate(None if queue is None else self.settings.known(queue), rate, burst)

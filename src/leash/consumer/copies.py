@@ -81,7 +81,7 @@ def declare(connection: Connection, wanted: list[Wanted], spare: Container[str] 
 def wanted(spec: Queue, kind: str, retry: Retry, on_exhausted: OnExhausted) -> list[Wanted]:
     """The queues for failed messages of a queue of this kind."""
     queues = []
-    if not spec.ordered:
+    if not spec.in_place:
         queues += [Wanted(*_waiting(spec.name, wait)) for wait in retry.waits() if wait]
     if on_exhausted == "park":
         queues.append(dead(spec, kind))
@@ -202,7 +202,7 @@ def _address(message: Message) -> dict[str, object]:
 
 def _room(message: Message, spare: int = _SPARE) -> int:
     """The bytes left for headers: AMQP carries all properties in one frame."""
-    return message.link.channel.connection.frame_max - spare
+    return message.link.frame_max - spare
 
 
 def shown(error: BaseException) -> str:

@@ -84,6 +84,8 @@ class Engine:
         """Wakes workers that wait in an event loop."""
         self.on_ask: Callable[[], object] = lambda: None
         """Called when permits of a budget are wanted, or should be returned."""
+        self.standby: set[str] = set()
+        """Streams that another process consumes for now."""
         self.traits: dict[str, Traits | None] = {}
         """What the broker said about each queue; None if it did not."""
         self.arrivals = Arrivals(self, costs, deadlines)
@@ -234,11 +236,12 @@ class Engine:
             if isinstance(decision, Ask):
                 self.on_ask()
                 continue
-            if isinstance(decision, Probe):
-                self.probes.append(decision.lane)
-                self.nudge.set()
-                continue
             link = self.links.get(decision.lane)
+            if isinstance(decision, Probe):
+                if link is None or not link.probe():
+                    self.probes.append(decision.lane)
+                    self.nudge.set()
+                continue
             if isinstance(decision, SetWindow):
                 self.note(
                     logging.DEBUG,

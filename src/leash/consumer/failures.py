@@ -1,7 +1,7 @@
 """Decides what becomes of every message that was not simply done.
 
-    it failed, and tries are left       a copy for later; on an ordered lane, once more in place; back
-                                        into a queue that delays what is rejected to it
+    it failed, and tries are left       a copy for later; on an ordered lane or of a stream, again in place;
+                                        back into a queue that delays what is rejected to it
     it failed for the last time         `on_exhausted`: parked, rejected or discarded
     it was redelivered too often        rescued into limbo (see `leash.amqp.rescue`)
     its handler never returned          parked, whatever `on_exhausted` says
@@ -33,6 +33,7 @@ from leash.logfmt import logger
 log = logger("leash.consumer")
 
 _KINDS = 50  # of errors that are counted each by itself
+_LATER = 1000  # ms
 
 
 class Failures:
@@ -93,7 +94,10 @@ class Failures:
                     self.fail(message, error)
                 except Exception:  # the worker goes on in any case, and the message is not lost
                     log.exception("event=failing_failed queue=%r", message.queue)
-                    engine.settler.settle(message, Outcome.REQUEUED, claimed=True)
+                    if message.link.stream:
+                        self.again_in_place(message, _LATER)
+                    else:
+                        engine.settler.settle(message, Outcome.REQUEUED, claimed=True)
             elif message.link.alive:
                 log.warning(
                     "event=failed_after_settling message_id=%r queue=%r error=%r tries=%d",
@@ -129,7 +133,7 @@ class Failures:
             engine.counts[queue]["failed"] += 1
             if wait is not None:
                 engine.counts[queue]["retried"] += 1
-        if wait is not None and message.link.spec.ordered:
+        if wait is not None and message.link.spec.in_place:
             self.again_in_place(message, wait)
         elif wait is not None and _delayed_by_queue(message):
             engine.settler.settle(message, Outcome.DELAYED, claimed=True)
@@ -207,7 +211,7 @@ class Failures:
             link = raw[LINK]
             if not link.alive:
                 engine.arrivals.remember(link)
-            elif not engine.stopping:
+            elif not engine.stopping and not link.ending:
                 now = engine.clock.now()
                 engine.flow.retry_in_place(now, message.queue, raw, now + wait * 1_000_000)
 

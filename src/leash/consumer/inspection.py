@@ -9,6 +9,7 @@ from leash.amqp.connection import Connection
 from leash.amqp.topology import declare_default, declare_queue
 from leash.amqp.traits import Traits, traits
 from leash.consumer.settings import Queue
+from leash.consumer.stream_settings import StreamQueue
 from leash.errors import ConfigError, NotFound
 
 _AT_ONCE = 8
@@ -31,6 +32,9 @@ def look(connection: Connection, spec: Queue) -> Traits | None:
     try:
         return traits(connection, spec.name)
     except NotFound as error:
+        if isinstance(spec, StreamQueue):
+            hint = f"Leash declares no streams; create it, for example with `leash stream create {spec.name}`"
+            raise NotFound(error.code, f"{error.text}: {hint}") from error
         if spec.declare is False:
             hint = f"Leash declares no queues; create it, or say Queue({spec.name!r}, declare=True)"
             raise NotFound(error.code, f"{error.text}: {hint}") from error
@@ -45,8 +49,12 @@ def look(connection: Connection, spec: Queue) -> Traits | None:
 def refused(spec: Queue, told: Traits | None) -> ConfigError | None:
     """Why a queue cannot be consumed as asked; None: it can, as far as one may know."""
     kind = None if told is None else told.kind
+    if isinstance(spec, StreamQueue):
+        if kind in (None, "stream"):
+            return None
+        return ConfigError("streams", spec.name, f"a stream: this is a {kind} queue; name it in `queues`")
     if kind == "stream":
-        what = "a queue: this is a stream, which keeps its messages and would be read from its end only"
+        what = "a queue: this is a stream, which keeps its messages; name it in `streams`"
         return ConfigError("queues", spec.name, what)
     if kind == "quorum" and spec.exclusive:
         what = f"False for {spec.name!r}: on a quorum queue it excludes nobody; see x-single-active-consumer"

@@ -35,6 +35,9 @@ _EPOCHS = 8
 class Link:
     """A channel that consumes one queue. When it is not `alive`, its messages cannot be settled."""
 
+    stream = False
+    """True if it stands for a stream, which takes no message back."""
+
     def __init__(
         self,
         spec: Queue,
@@ -104,6 +107,25 @@ class Link:
         elif self._resized is not None:
             self.resize(*self._resized)
         self._resized = None
+
+    @property
+    def connected(self) -> bool:
+        """True if messages can come."""
+        return self.alive
+
+    @property
+    def frame_max(self) -> int:
+        """The bytes of a frame, for copies of its messages."""
+        return self.channel.connection.frame_max
+
+    def probe(self) -> bool:
+        """Count the messages that are ready. False: the broker is to be asked by another channel."""
+        return False
+
+    def failed(self, tag: int, failures: int, head: object) -> None:
+        """Note that the message at the head of an ordered lane failed."""
+        self.failures = {tag: failures}
+        self.head = head
 
     def epoch_of(self, tag: str) -> int:
         """The epoch of a consumer."""

@@ -23,8 +23,8 @@ _TRIES_MOST = 1 << 30  # a header may say anything
 class Message:
     """A delivery. Returning from the handler acks it; raising fails it; or settle it by hand, once.
 
-    Attributes: `queue`, `body` (bytes), `exchange`, `routing_key`, `redelivered`, `tag`, `properties`,
-    `tries` and `age`.
+    Attributes: `queue` (or stream), `body` (bytes), `exchange`, `routing_key`, `redelivered`, `tag`,
+    `offset`, `properties`, `tries` and `age`.
     """
 
     __slots__ = (
@@ -73,6 +73,11 @@ class Message:
         return self.link.queue
 
     @property
+    def offset(self) -> int | None:
+        """Its offset, if it came from a stream."""
+        return self.tag if self.link.stream else None
+
+    @property
     def properties(self) -> Properties:
         """The AMQP properties. Read-only: equal ones share an object."""
         return decode_properties(self.raw_properties)
@@ -101,9 +106,8 @@ class Message:
         return (self.link.clock.now() - self.arrived) / 1e9
 
     def raw_again(self) -> Raw:
-        """The raw tuple for another try in place, on an ordered lane."""
-        self.link.failures = {self.tag: self.failures + 1}
-        self.link.head = identity(self.raw_properties, self.body)
+        """The raw tuple for another try in place, on an ordered lane or of a stream."""
+        self.link.failed(self.tag, self.failures + 1, identity(self.raw_properties, self.body))
         return self.raw
 
     @property
@@ -129,12 +133,14 @@ class Message:
         return self._settle(self, Outcome.DONE)
 
     def reject(self) -> bool:
-        """Send it to the queue's dead-letter exchange, or drop it if there is none. Returns as `ack` does."""
+        """Send it to the queue's dead-letter exchange, or drop it if there is none. Returns as `ack` does.
+        Not for streams.
+        """
         return self._settle(self, Outcome.REJECTED)
 
     def requeue(self) -> bool:
         """Return it to the queue, which may redeliver it at once; on an ordered lane it is handled next.
-        It may be requeued any number of times without being dropped. Returns as `ack` does.
+        It may be requeued any number of times without being dropped. Returns as `ack` does. Not for streams.
         """
         return self._settle(self, Outcome.REQUEUED)
 

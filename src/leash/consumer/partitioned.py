@@ -21,8 +21,9 @@ from leash.consumer.failures import Failures
 from leash.consumer.handlers import Next, around
 from leash.consumer.message import Message
 from leash.consumer.session import Session
-from leash.consumer.settings import Queue, Settings
+from leash.consumer.settings import Queue, Settings, text
 from leash.consumer.stats import Stats
+from leash.consumer.stream_settings import StreamQueue
 from leash.consumer.workers import is_async
 from leash.errors import AmqpError, ConfigError
 from leash.logfmt import logger
@@ -35,6 +36,20 @@ LOOK_EVERY = 0.25
 BALANCE_EVERY = 2.0
 _GATE_WAIT, _MARKER_WAIT, _TROUBLE_WAIT = 50, 10, 500
 """Milliseconds until a lane looks again."""
+
+
+def check(partitions: str, settings: Settings, super_stream: str | None) -> None:
+    """ConfigError for arguments of a consumer that do not fit partitions."""
+    text("partitions", partitions, "the partitions' name")
+    if super_stream is not None:
+        raise ConfigError("super_stream", super_stream, "a super stream or partitions, not both")
+    if settings.queues:
+        given = "streams" if isinstance(settings.queues[0], StreamQueue) else "queues"
+        raise ConfigError("partitions", partitions, f"{given} or partitions, not both")
+    if settings.rate is not None or settings.guaranteed is not None or settings.cost != "count":
+        raise ConfigError("rate", settings.rate, "no rate, guaranteed or cost with partitions")
+    if settings.budget is not None:
+        raise ConfigError("budget", settings.budget.name, "not with partitions: take from it in the handler")
 
 
 class Wait(Exception):

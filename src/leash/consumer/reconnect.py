@@ -223,7 +223,7 @@ class Connector:
             link.channel.close()
             self._stale.add(link.queue)
         self._see_opened()
-        if len(engine.links) == len(self._queues):
+        if all(spec.name in engine.links for spec in self._queues):
             return
         wanted = []
         for spec in self._queues:
@@ -312,7 +312,9 @@ class Connector:
         """Leave a host that no longer serves us, if another one does."""
         engine, connection = self._engine, self._connection
         assert connection is not None
-        links = [link for link in list(engine.links.values()) if self._is_quorum(link.queue)]
+        links = [
+            each for each in list(engine.links.values()) if not each.stream and self._is_quorum(each.queue)
+        ]
         better = self._lookout.look(time.monotonic(), connection.where, links, self._opening.values())
         if better is not None:
             log.warning("event=moved from=%r to=%r", connection.where, f"{better[0]}:{better[1]}")

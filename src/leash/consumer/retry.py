@@ -95,3 +95,10 @@ class Retry:
                 if wait is not None and wait not in found:
                     found.append(wait)
         return found
+
+
+def checked(retry: Retry | None) -> Retry:
+    """An argument named `retry`."""
+    if retry is not None and not isinstance(retry, Retry):
+        raise ConfigError("retry", retry, "a Retry, or None for one try")
+    return retry or Retry(tries=1)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leash.amqp import Channel
 from leash.amqp.rescue import NACK_IS_FREE
 from leash.amqp.settling import AT_ONCE, settled
+from leash.amqp.wire import FRAME_MAX
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.courier import Republisher
 from leash.consumer.engine import Engine
@@ -22,6 +23,7 @@ from leash.consumer.limbo import Limbo
 from leash.consumer.reconnect import Connector
 from leash.consumer.settings import Settings
 from leash.consumer.stats import Stats, collect
+from leash.consumer.stream_settings import StreamQueue
 from leash.consumer.tasks import TaskPool
 from leash.consumer.threads import ThreadPool
 from leash.consumer.upkeep import Upkeep
@@ -33,6 +35,9 @@ from leash.flow.purses import pace
 from leash.logfmt import logger
 from leash.policies.exact import Number
 from leash.units import SECOND
+
+if TYPE_CHECKING:
+    from leash.consumer.streams import Streams
 
 log = logger("leash.consumer")
 
@@ -83,6 +88,7 @@ class Session:
         self._republisher = parts.republisher(uri, name, decides.confirmed, decides.prepare)
         decides.republisher = self._republisher
         self._republisher.barred = decides.barred
+        queues = [each for each in queues if not isinstance(each, StreamQueue)]
         engine.limbo = Limbo(engine, queues, decides)
         engine.settler.out_of_limbo = decides.out_of_limbo
         engine.gate = gate_of(settings, engine, decides)
@@ -92,6 +98,13 @@ class Session:
         self.upkeep = parts.upkeep(
             engine, self._connector, queues, self.pool.workers, settings.consumer_timeout
         )
+        self._streams: Streams | None = None
+        if len(queues) < len(settings.queues):
+            from leash.consumer import streams  # needs pyarrow
+
+            self._streams = streams.Streams(
+                engine, settings, self._frame_max, lambda: self._republisher.pending
+            )
         self.desk: Desk | None = None
         if budgets := settings.budgets:
             purses = {purse.name: purse for purse in flow.purses}
@@ -100,6 +113,10 @@ class Session:
             self.desk.on_numbers = self._numbers
             engine.on_ask = self.desk.nudge.set
         self._began = parts.clock.now()
+
+    def _frame_max(self) -> int:
+        connection = self._connector.connection
+        return FRAME_MAX if connection is None else connection.frame_max
 
     def _numbers(self, budget: Terms) -> None:
         """A budget has these numbers now."""
@@ -115,6 +132,8 @@ class Session:
             self.desk.open()
         try:
             self._connector.open()
+            if self._streams is not None:
+                self._open_streams(self._streams)
         except BaseException:
             if self.desk is not None:
                 self.desk.close()
@@ -129,6 +148,15 @@ class Session:
             len(settings.queues),
             settings.workers,
         )
+
+    def _open_streams(self, streams: Streams) -> None:
+        try:
+            streams.open()
+        except BaseException:
+            streams.abandon()
+            if self._connector.connection is not None:
+                self._connector.connection.close()
+            raise
 
     @property
     def left(self) -> bool:
@@ -152,6 +180,8 @@ class Session:
                 return False
         while self._republisher.pending and clock() < deadline and not self._connector.gone:
             time.sleep(0.01)
+        if self._streams is not None:
+            self._streams.stop(max(_LAST_ACKS, (deadline - clock()) / SECOND))
         self.upkeep.leave()
         self.upkeep.thread.join(max(0.1, (deadline - clock()) / SECOND))
         with engine.lock:
@@ -186,7 +216,7 @@ class Session:
             return [
                 (link.channel, link.queue)
                 for link in engine.links.values()
-                if link.alive and not link.spec.ordered and link.ledger.settled > AT_ONCE
+                if link.alive and not link.spec.in_place and link.ledger.settled > AT_ONCE
                 if (told := engine.traits.get(link.queue)) is None or told.kind == "quorum"
             ]
 
@@ -197,6 +227,8 @@ class Session:
         connection = self._connector.connection
         if connection is not None:
             connection.abort()
+        if self._streams is not None:
+            self._streams.abandon()
         if self.desk is not None:
             self.desk.abandon()
         self.upkeep.leave()

@@ -131,6 +131,11 @@ class Queue:
     def sole(self) -> bool:
         return self.ordered or self.exclusive
 
+    @property
+    def in_place(self) -> bool:
+        """True if a failing message is tried again in place, and not by way of a retry queue."""
+        return self.ordered
+
     def lane(self, budget: Budget | None = None) -> Lane:
         """The lane for this queue; `budget` is the consumer's."""
         return Lane(
@@ -195,6 +200,22 @@ class Settings:
     """The queues that share a handler with a queue, unless it is the handler for all."""
     quiet_first: bool = False
     """A lane that wakes up is served ahead of the others."""
+    stream_port: int | None = None
+    load_balancer: bool = False
+
+    def __post_init__(self) -> None:
+        if self.on_exhausted not in get_args(OnExhausted):
+            raise ConfigError("on_exhausted", self.on_exhausted, f"one of {', '.join(get_args(OnExhausted))}")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ConfigError("budget", self.budget, "a Budget")
+        nanoseconds("consumer_timeout", self.consumer_timeout)
+
+    def known(self, queue: str) -> str:
+        """`queue`, if it is one of them."""
+        names = [each.name for each in self.queues]
+        if queue not in names:
+            raise ConfigError("queue", queue, f"one of {', '.join(map(repr, names))}")
+        return queue
 
     def retry_of(self, queue: str) -> Retry:
         return self.retries.get(queue, self.retry)

@@ -15,7 +15,8 @@
     DROPPED       nack                      past its deadline, in drop mode
     (nothing)                               the channel is gone: the broker redelivers it
 
-Acks wait for each other in the `Ledger` of their channel; everything else goes out at once.
+Acks wait for each other in the `Ledger` of their channel; everything else goes out at once. To a stream
+nothing goes out: what is acked or DROPPED is written off, and the offset below which all is so is stored.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from leash.consumer.raw import BODY, LINK, TAG, Raw
+from leash.errors import ConfigError
 
 if TYPE_CHECKING:
     from leash.consumer.engine import Engine
@@ -88,6 +90,11 @@ class Settler:
     def settle(self, message: Message, outcome: Outcome, claimed: bool = False) -> bool:
         """Settle one message, by hand or, once claimed, after it was republished. Takes the lock."""
         link = message.link
+        if link.stream and outcome in (Outcome.REQUEUED, Outcome.REJECTED):
+            verb = "requeue" if outcome is Outcome.REQUEUED else "reject"
+            raise ConfigError(
+                verb, link.queue, "not for a stream, which takes no message back: ack it, or raise"
+            )
         if link.limbo and not claimed and outcome in (Outcome.REQUEUED, Outcome.REJECTED):
             return self._out_of_limbo(message, outcome)
         if link.spec.ordered and not claimed and outcome is Outcome.REQUEUED:
@@ -127,8 +134,8 @@ class Settler:
 
     def give_back(self, link: Link, raws: list[Raw]) -> None:
         """Return messages that no worker began."""
-        if link.spec.ordered or not link.alive:
-            return  # closing the channel returns them, in order
+        if link.spec.in_place or not link.alive:
+            return  # closing the channel returns them, in order; in a stream they stay
         for raw in raws:
             link.settle(raw[TAG], Outcome.GIVEN_BACK)
             if self.on_settled is not None:

@@ -71,7 +71,7 @@ class QueueStats:
     blocked: bool
     """True if it sits out: paused, throttled, without a permit, ordered and busy, or with an open breaker."""
     connected: bool
-    """True if it is being consumed."""
+    """True if it is being consumed, or is a stream that another process consumes until it ends."""
     sheds: dict[str, int]
     """Standing delays, by what was done: signal, return, drop."""
     counts: dict[str, int]
@@ -262,7 +262,7 @@ def _queue(
         lane.wait / SECOND,
         None if lane.bucket is None else lane.bucket.level(now),
         bool(lane.blocks) or lane.permitless,
-        link is not None,
+        link.connected if link is not None else lane.name in engine.standby,
         {str(kind): count for kind, count in lane.shedder.done.items()},
         dict(engine.counts[lane.name]),
         lane.size or None,

@@ -297,14 +297,14 @@ class Flow:
         self.sidelines.throttle(now, state)
 
     def retry_in_place(self, now: int, lane: str, message: Any, at: int) -> None:
-        """An ordered lane's message failed: it goes back to the head, and the lane waits until `at`."""
+        """A message failed in place: it goes back to the head, and the lane waits until `at`."""
         now = self.told(now)
         state = self._lane(lane)
         state.buffer.appendleft((message, now, -1, 1, now))
         self.buffered += 1
         self.rounds.offer(lane, 1)
+        state.wakes = at = max(at, state.wakes or 0) if state.blocks & WAITING else at
         self.sidelines.block(state, WAITING)
-        state.wakes = at
         self.sidelines.until(at, state)
 
     def park(self, lane: str) -> None:

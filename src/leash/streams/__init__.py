@@ -25,6 +25,7 @@ from leash.streams.publishing import Publisher
 from leash.streams.reader import Reader
 from leash.streams.subscription import Subscription, filter_properties, single_active
 from leash.streams.super_streams import create_super_stream, delete_super_stream, partition_of
+from leash.streams.turns import Turns
 
 __all__ = [
     "Bounds",
@@ -35,6 +36,7 @@ __all__ = [
     "Reader",
     "Start",
     "Subscription",
+    "Turns",
     "chunk_at",
     "connect",
     "create_stream",

@@ -8,9 +8,9 @@ on with what there is next; of a stream that was deleted and made again, with it
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from leash.amqp.uri import Uri
 from leash.errors import AmqpError, DataLost
@@ -29,6 +29,7 @@ from leash.streams.offsets import (
     offset_of,
 )
 from leash.streams.subscription import WINDOW_BYTES, Subscription, filter_properties
+from leash.streams.turns import Turns
 
 log = logger("leash.streams")
 
@@ -36,6 +37,8 @@ _LINGER = 0.02  # seconds that a batch waits for more once it has begun
 _ENOUGH = 1 << 20
 _QUIET = 2.0  # seconds without a chunk after which the broker is asked whether there is none
 _QUIET_MAX = 30.0  # the same, once it has said so several times
+
+T = TypeVar("T")
 
 
 class Reader:
@@ -48,7 +51,8 @@ class Reader:
 
     After a lost connection it tries for `patience` seconds to go on. `fail_on_data_loss=False` goes on with
     what there is where messages are gone, or where the stream is another one of that name. `linger` is how
-    long a batch waits for more once it has begun.
+    long a batch waits for more once it has begun; `window_bytes` about how much may wait here. With `turns`
+    it reads only while it is active, from where each turn begins.
     """
 
     def __init__(
@@ -67,6 +71,8 @@ class Reader:
         name: str = "",
         patience: float = 60.0,
         fail_on_data_loss: bool = True,
+        window_bytes: int | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.stream = stream
         self.next: int | None = None
@@ -82,6 +88,8 @@ class Reader:
         self._linger = linger
         self._patience = patience
         self._strict = fail_on_data_loss
+        self._window_bytes = max(window_bytes or WINDOW_BYTES, 2 * batch_bytes)
+        self._turns = turns
         self._exact = False  # whether `next` must come, and is not only where we look from
         self._anchor: Chunk | None = None  # the last chunk taken
         self._proven = True  # that the anchor is still in the stream that we are subscribed to
@@ -120,6 +128,8 @@ class Reader:
     def close(self) -> None:
         """Leave the broker."""
         self._link.close()
+        if self._turns is not None:
+            self._turns.lose()
 
     def read(self, timeout: float | None = None) -> Any:
         """The next pyarrow.RecordBatch, never empty; None if none came within `timeout` seconds, or at the
@@ -130,14 +140,33 @@ class Reader:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.done:
+            self.serve()
             chunks = self._take(deadline)
             if chunks:
-                batch = self._batch(chunks)
+                try:
+                    batch = self._batch(chunks)
+                except AmqpError as error:  # whoever reads on gets the same chunks again
+                    self._link.drop(error)
+                    raise
                 if batch.num_rows:
                     return batch
             elif deadline is not None and time.monotonic() >= deadline:
                 return None
         return None
+
+    def serve(self) -> None:
+        """With `turns`: answer the broker if it says that we are active, or not any more. So does `read`."""
+        subscription = self._current()
+        if self._turns is not None and subscription is not None:
+            offset = self._turns.serve(subscription)
+            if offset is not None:
+                self._start, self._anchor, self._proven = offset, None, True
+                self._exact = offset.kind == wire.at_offset(0).kind
+                self.next = offset.value if self._exact else None
+
+    def use(self, do: Callable[[Connection], T]) -> T:
+        """The result of `do` with the connection that is read from, or with a new one."""
+        return self._link.use(do)
 
     def bounds(self) -> Bounds:
         """What the stream has to read now."""
@@ -145,7 +174,7 @@ class Reader:
 
     def chunk_at(self, offset: int) -> Chunk | None:
         """The chunk at an offset, or the first after it; None if that is still to come."""
-        return self._link.use(lambda connection: chunk_at(connection, self.stream, offset))
+        return self.use(lambda connection: chunk_at(connection, self.stream, offset))
 
     @property
     def connection(self) -> Connection | None:
@@ -244,6 +273,8 @@ class Reader:
             raise
         except AmqpError as error:
             self._link.drop(error)
+            if self._turns is not None:
+                self._turns.lose()
             return []
         now = time.monotonic()
         if chunks:
@@ -267,8 +298,9 @@ class Reader:
             connection,
             self.stream,
             offset,
-            properties=self._properties,
-            window_bytes=max(WINDOW_BYTES, 2 * self._batch_bytes),
+            properties=self._properties | (self._turns.properties if self._turns is not None else {}),
+            window_bytes=self._window_bytes,
+            activated=self._turns.listen() if self._turns is not None else None,
         )
         self._heard, self._idle_at, self._look_after = time.monotonic(), None, _QUIET
         self._look_at = self._heard + _QUIET
@@ -277,7 +309,9 @@ class Reader:
     def _on_quiet(self) -> None:
         """Nothing came for a while: is there nothing, or is something wrong?"""
         subscription = self._current()
-        if subscription is None or (self.next is None and self._start != wire.FIRST):
+        if subscription is None or not subscription.active:
+            return
+        if self.next is None and self._start != wire.FIRST:
             return
         last = self._link.use(lambda connection: last_chunk_id(connection, self.stream))
         seen = self._anchor is not None and self._anchor.first == last

@@ -17,6 +17,7 @@ from leash.consumer.copies import dead_queue
 from leash.consumer.engine import Engine
 from leash.consumer.session import Parts, Session
 from leash.consumer.settle import Outcome
+from leash.consumer.stream_settings import StreamQueue
 from leash.errors import ConfigError, Unfinished
 from leash.fleet.desk import Account
 from leash.flow.lane import PAUSED
@@ -72,6 +73,11 @@ class Rehearsal:
     def __init__(self, consumer: Consumer, *, takes: Takes = 0.001) -> None:
         if not callable(takes):
             nanoseconds("takes", takes)
+        for queue in consumer.settings.queues:
+            if isinstance(queue, StreamQueue):
+                raise ConfigError("streams", queue.name, "queues: a rehearsal has no streams")
+        if consumer.super_stream is not None:
+            raise ConfigError("super_stream", consumer.super_stream, "queues: a rehearsal has no streams")
         self.consumer = consumer
         self.handled: list[Handled] = []
         self.settled: list[Settled] = []

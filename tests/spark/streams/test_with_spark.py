@@ -156,7 +156,7 @@ def test_quanta_in_a_session(spark: SparkSession, place: str, tmp_path: Path) ->
 def test_the_examples_of_the_docs(
     spark: SparkSession, place: str, link: Connection, uri: str, tmp_path: Path
 ) -> None:
-    source, sink = snippets("streams.md")
+    source, sink, *_ = snippets("streams.md")
     for name in ("orders", "orders.checked"):
         create_super_stream(link, name, 2, amqp=uri)
     make(place, "audit")

@@ -1,0 +1,182 @@
+"""A consumer's streams: what users say about each, and the lane that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal, get_args
+
+from leash.consumer.settings import OnExhausted, Queue, Settings, text
+from leash.errors import ConfigError, LeashError
+from leash.fleet import Budget
+from leash.policies.exact import Number
+
+Begin = str | int | datetime | timedelta
+"""As `leash.streams.Start`, which needs pyarrow."""
+
+Shed = Literal["observe", "shrink", "drop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamQueue(Queue):
+    """The lane of a stream: `name` is the stream's, `reference` the one that its offset is stored under."""
+
+    reference: str
+    start: Begin = "first"
+    single_active: bool = False
+    super_stream: str = ""
+
+    @property
+    def in_place(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream to consume, and its share of the workers. Leash does not declare it.
+
+    Arguments:
+        stream: The stream's name.
+        quantum: Its share: messages (or units of cost) per round. Default: 1.
+        name: The name under which its offset is stored, in the stream itself: the next process of that name
+            continues there. Default: the consumer's `name`.
+        start: Where to begin if nothing is stored: "first" (the default), "last", "next", an offset, a time,
+            or an interval back from now such as "6h".
+        single_active: Of all processes with this name, only one consumes it at a time, in order, and another
+            one continues when that ends. Needs RabbitMQ 3.11. Default: False, every process gets everything.
+        ordered: One message at a time and in order. Default: False; always with `single_active`.
+        tier: 0 (the default) is served first; a higher tier only when no lower one has work to serve.
+        rate: Messages per second that go to workers, in this process only. Default: None, no limit.
+        burst: How many messages may go to workers at once after a pause. Default: 1. Needs a rate.
+        budget: A `Budget`, shared with every process that names it. Each message needs a permit from it.
+            Default: None.
+        window: How many messages may be in the buffer or in work. "auto" (the default) adapts it; a number
+            fixes it. In order it is always fixed, to 16 by default.
+        shed: What to do about a standing delay in the buffer: "observe" counts it, "shrink" (the default)
+            makes the window smaller, "drop" skips messages past their deadline.
+        target: Seconds in the buffer above which a wait counts as a delay. Default: 0.005.
+        interval: Seconds after which a delay counts as standing. Default: 0.1.
+        deadline: Seconds after which a message is too old to be handled. Default: None. `shed="drop"` needs
+            it.
+        kind: The type of its dead queue, "quorum" (the default) or "classic".
+    """
+
+    stream: str
+    quantum: int = 1
+    _: KW_ONLY
+    name: str = ""
+    start: Begin = "first"
+    single_active: bool = False
+    ordered: bool = False
+    tier: int = 0
+    rate: Number | None = None
+    burst: int | None = None
+    budget: Budget | None = None
+    window: int | Literal["auto"] = "auto"
+    shed: Shed = "shrink"
+    target: float = 0.005
+    interval: float = 0.1
+    deadline: float | None = None
+    kind: Literal["quorum", "classic"] = "quorum"
+
+    def __post_init__(self) -> None:
+        text("stream", self.stream, "a stream's name, of 1 to 255 bytes", most=255)
+        text("name", self.name, f"a name of up to 255 bytes, for stream {self.stream!r}", 0)
+        if self.shed not in get_args(Shed):
+            allowed = f"one of {', '.join(get_args(Shed))}: a stream takes nothing back"
+            raise ConfigError("shed", self.shed, allowed)
+        if self.kind not in ("quorum", "classic"):
+            raise ConfigError("kind", self.kind, "quorum or classic")
+        if not isinstance(self.single_active, bool):
+            raise ConfigError("single_active", self.single_active, "True or False")
+        _check_start(self.start)
+        self.lane("-")
+
+    def lane(self, name: str, super_stream: str = "") -> StreamQueue:
+        """The lane, whose offset is stored under this name unless the stream has one of its own."""
+        reference = self.name or name
+        if not reference:
+            allowed = f"a name for stream {self.stream!r}, under which its offset is stored"
+            raise ConfigError("name", reference, allowed)
+        text("name", reference, f"a name of up to 255 bytes, for stream {self.stream!r}", most=255)
+        return StreamQueue(
+            self.stream,
+            self.quantum,
+            tier=self.tier,
+            rate=self.rate,
+            burst=self.burst,
+            budget=self.budget,
+            window=self.window,
+            shed=self.shed,
+            target=self.target,
+            interval=self.interval,
+            deadline=self.deadline,
+            ordered=self.ordered or self.single_active,
+            kind=self.kind,
+            reference=reference,
+            start=self.start,
+            single_active=self.single_active,
+            super_stream=super_stream,
+        )
+
+
+def _check_start(start: Begin) -> None:
+    need_streams()
+    from leash.streams import offset_of
+
+    offset_of(start, 0)
+
+
+def need_streams() -> None:
+    """LeashError, with what to install, if streams cannot be used here."""
+    try:
+        import leash.streams  # noqa: F401
+    except ImportError as error:
+        raise LeashError(str(error)) from None
+
+
+def streams_of(asked: object, name: str) -> list[Queue]:
+    """A consumer's `streams` argument as lanes; `name` is the consumer's."""
+    allowed = "a list of names and Streams"
+    if isinstance(asked, str | bytes | Mapping):  # iterable, but not as meant
+        raise ConfigError("streams", asked, allowed)
+    try:
+        streams = list(asked)  # type: ignore[call-overload]
+    except TypeError:
+        raise ConfigError("streams", asked, allowed) from None
+    for stream in streams:
+        if not isinstance(stream, str | Stream):
+            raise ConfigError("streams", stream, allowed)
+    return [(Stream(each) if isinstance(each, str) else each).lane(name) for each in streams]
+
+
+def check_streams(
+    super_stream: str | None, name: str, on_exhausted: OnExhausted, port: int | None, any_streams: bool
+) -> None:
+    """ConfigError for arguments of a consumer that do not fit its streams."""
+    if port is not None and (isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536):
+        raise ConfigError("stream_port", port, "a port, from 1 to 65535")
+    if super_stream is not None:
+        text("super_stream", super_stream, "the super stream's name, of 1 to 255 bytes", most=255)
+        text("name", name, f"a name of 1 to 255 bytes, which all processes of {super_stream!r} share", 1, 255)
+        need_streams()
+    if (any_streams or super_stream is not None) and on_exhausted == "reject":
+        raise ConfigError(
+            "on_exhausted", on_exhausted, "park or discard: a stream has no dead-letter exchange"
+        )
+
+
+def with_partitions(
+    settings: Settings, queues: list[Queue], super_stream: str, workers: int | None
+) -> Settings:
+    """Settings with a lane for each partition of a super stream, in order, beside other queues. Asks the
+    broker for the partitions. Unless told, each has a worker.
+    """
+    from leash.streams import connect, parse, partitions
+
+    place, name = parse(settings.uri, settings.stream_port), settings.name
+    with connect(place, name=name) as connection:
+        streams = partitions(connection, super_stream)
+    lanes: list[Queue] = [Stream(each, single_active=True).lane(name, super_stream) for each in streams]
+    return replace(settings, queues=queues + lanes, workers=workers or max(1, len(lanes)))

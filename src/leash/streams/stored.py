@@ -1,0 +1,55 @@
+"""Where a named consumer goes on, and how much there is for it."""
+
+from __future__ import annotations
+
+import time
+
+from leash.errors import StreamError
+from leash.streams import wire
+from leash.streams.commands import query_offset, store_offset
+from leash.streams.connection import Connection
+from leash.streams.offsets import Start, chunk_at, first_and_end, last_chunk_id, offset_of
+from leash.streams.wire import Key, Offset
+
+
+def begin_of(connection: Connection, name: str, stream: str, start: Start, now: float) -> Offset:
+    """Behind the offset that is stored under this name; if none is, at `start`.
+
+    A start that another day is another place, such as "next", is stored at once: whoever begins anew after a
+    crash begins there. Only in an empty stream that is not possible.
+    """
+    stored = query_offset(connection, name, stream)
+    if stored is not None:
+        return wire.at_offset(stored + 1)
+    begin = offset_of(start, now)
+    if begin == wire.FIRST or begin.kind == wire.at_offset(0).kind:
+        return begin
+    chunk = chunk_at(connection, stream, begin) if begin != wire.NEXT else None
+    place = chunk.first if chunk is not None else first_and_end(connection, stream).end
+    if place:
+        store_surely(connection, name, stream, place - 1)
+    return wire.at_offset(place)
+
+
+def store_surely(connection: Connection, name: str, stream: str, offset: int, timeout: float = 5.0) -> None:
+    """Store an offset, and wait until the broker has it: it gives no answer."""
+    store_offset(connection, name, stream, offset)
+    deadline = time.monotonic() + timeout
+    while query_offset(connection, name, stream) != offset:
+        if time.monotonic() > deadline:
+            raise StreamError(stream, f"offset {offset} of {name!r} was not stored within {timeout:g} s")
+        time.sleep(0.01)
+
+
+def ready(connection: Connection, stream: str, position: int | None) -> int:
+    """About how many messages there are from a position on; 0 only if there are none, on this node."""
+    chunk = chunk_at(connection, stream, wire.FIRST if position is None else position)
+    if chunk is None:
+        return 0
+    return max(chunk.end, last_chunk_id(connection, stream)) - max(chunk.first, position or 0)
+
+
+def behind(connection: Connection, stream: str, position: int) -> int:
+    """About how many more there are; 0 where that would cost a chunk."""
+    can = connection.can(Key.STREAM_STATS)
+    return max(0, last_chunk_id(connection, stream) - position) if can else 0
