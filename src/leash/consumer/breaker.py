@@ -41,7 +41,7 @@ class Breaker:
         )
 
 
-def checked(breaker: Breaker | None) -> Breaker | None:
+def checked_breaker(breaker: Breaker | None) -> Breaker | None:
     if breaker is not None and not isinstance(breaker, Breaker):
         raise ConfigError("breaker", breaker, "a Breaker, or None for none")
     return breaker

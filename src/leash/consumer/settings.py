@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, get_args
 
 from leash.amqp.uri import Uri
-from leash.consumer.breaker import Breaker, checked
+from leash.consumer.breaker import Breaker, checked_breaker
 from leash.consumer.costs import Costs, header_cost
 from leash.consumer.raw import REDELIVERED, Raw
 from leash.consumer.retry import Retry
@@ -121,7 +121,7 @@ class Queue:
         for argument, value in (("ordered", self.ordered), ("exclusive", self.exclusive)):
             if not isinstance(value, bool):
                 raise ConfigError(argument, value, "True or False")
-        checked(self.breaker)
+        checked_breaker(self.breaker)
         if self.deadline is not None:
             nanoseconds("deadline", self.deadline)
         if nanoseconds("target", self.target) > nanoseconds("interval", self.interval):
