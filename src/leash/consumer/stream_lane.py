@@ -151,9 +151,9 @@ class StreamLane:
         reader = self._reader
         assert reader is not None
         reader.serve()
+        self._deliver()  # before anything that waits for the broker
         self._answer(reader)
         self._store_if_due(reader)
-        self._deliver()
         link = self._link
         if len(self._spare) < _AHEAD + (0 if link is None else link.window):
             if self._batch is None:
