@@ -24,7 +24,7 @@ from leash.consumer.stream_settings import StreamQueue
 from leash.errors import AmqpError, LeashError
 from leash.logfmt import logger
 from leash.streams import Connection, Reader, Turns, open_member, store_offset
-from leash.streams.stored import begin_of, behind, ready, store_surely
+from leash.streams.stored import Depth, begin_of, store_surely
 from leash.streams.wire import Key, Offset
 
 log = logger("leash.consumer")
@@ -63,6 +63,7 @@ class StreamLane:
         self._link: StreamLink | None = None
         self._batch: Any = None  # what was read and is not taken in yet
         self._spare = Spare(spec.name)
+        self._depth = Depth(spec.name)
         self._more = threading.Event()
         self._left = threading.Event()
         self._next = 0
@@ -150,9 +151,9 @@ class StreamLane:
         reader = self._reader
         assert reader is not None
         reader.serve()
+        self._deliver()  # before anything that waits for the broker
         self._answer(reader)
         self._store_if_due(reader)
-        self._deliver()
         link = self._link
         if len(self._spare) < _AHEAD + (0 if link is None else link.window):
             if self._batch is None:
@@ -198,10 +199,7 @@ class StreamLane:
         name, held, position = self._spec.name, len(self._spare), reader.next
         began = engine.clock.now()
         try:
-            if held and position is not None:
-                count = held + reader.use(lambda connection: behind(connection, name, position))
-            else:
-                count = reader.use(lambda connection: ready(connection, name, position))
+            count = held + reader.use(lambda connection: self._depth.ready(connection, position))
         except AmqpError:  # reading will say why
             with engine.lock:
                 engine.flow.not_probed(name)
@@ -274,7 +272,7 @@ class StreamLane:
             self._link.ending = engine.stopping
             engine.standby.discard(name)
             self._link.probe()
-        self._next = 0
+        self._next, self._depth = 0, Depth(name)
         self._stored, self._stored_at = (None, None), time.monotonic()
 
     def _forget(self) -> None:

@@ -41,15 +41,25 @@ def store_surely(connection: Connection, name: str, stream: str, offset: int, ti
         time.sleep(0.01)
 
 
-def ready(connection: Connection, stream: str, position: int | None) -> int:
-    """About how many messages there are from a position on; 0 only if there are none, on this node."""
-    chunk = chunk_at(connection, stream, wire.FIRST if position is None else position)
-    if chunk is None:
-        return 0
-    return max(chunk.end, last_chunk_id(connection, stream)) - max(chunk.first, position or 0)
+class Depth:
+    """How many messages a stream has from a position on. Never less than there are, or rounds would not wait
+    for them; and 0 if there are none. Offsets that are no messages count in between.
+    """
 
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._known = (-2, 0)  # where the last chunk begins, and the end of the last one with messages
 
-def behind(connection: Connection, stream: str, position: int) -> int:
-    """About how many more there are; 0 where that would cost a chunk."""
-    can = connection.can(Key.STREAM_STATS)
-    return max(0, last_chunk_id(connection, stream) - position) if can else 0
+    def ready(self, connection: Connection, position: int | None) -> int:
+        """The last chunk is fetched only if it is another one than the last time."""
+        begin = position
+        if begin is None:
+            first = chunk_at(connection, self._stream, wire.FIRST)
+            if first is None:
+                return 0
+            begin = first.first
+        last = last_chunk_id(connection, self._stream) if connection.can(Key.STREAM_STATS) else -2
+        if last == -2 or last != self._known[0]:
+            chunk = chunk_at(connection, self._stream, wire.LAST)
+            self._known = (last, 0 if chunk is None else chunk.end)
+        return max(0, self._known[1] - begin)
