@@ -42,6 +42,8 @@ SPARK = r"leash: leash (run|plan|demo) needs pyspark, which is not installed: pi
 STREAMS = r"leash: leash.streams needs pyarrow: pip install 'leash\[streams\]'\n"
 LAB = r"leash: --report needs plotly, which is not installed: pip install 'leash\[lab\]'\n"
 
+NOBODY = r"leash: no consumer of tenants 'jobs' reported within 1 s: they must run, .*\n"
+
 WORKS = [
     "consume app:consumer --plain",
     "budget list",
@@ -65,6 +67,14 @@ WORKS = [
     "lab codel --simulate",
     "lab rate --simulate",
     "lab hash --simulate",
+    "lab tenants --simulate",
+    "tenants declare jobs --lanes 4 --own 1",
+    "tenants adopt jobs orders",
+    "tenants isolate jobs acme",
+    "tenants show jobs acme",
+    "tenants release jobs acme",
+    "tenants unadopt jobs orders",
+    "tenants delete jobs --queues",
     "broker start --folder node",
     "broker status --folder node",
     "broker uri --folder node",
@@ -78,6 +88,7 @@ WANTS = {
     "stream create events": STREAMS,
     "stream show events": STREAMS,
     "stream tail events --once": STREAMS,
+    "tenants top jobs --seconds 1": NOBODY,
     "lab all --simulate": LAB,
     "lab fair --simulate --report page.html": LAB,
 }
@@ -163,12 +174,10 @@ def call(programs: Path, uri: str, tmp_path: Path) -> Iterator[Callable[[str], A
     """Call `leash` in an empty folder."""
     (tmp_path / "app.py").write_text(APP.format(uri=uri))
     (tmp_path / "keys.txt").write_text("anna\nben\n")
-    environment = _clean(LEASH_URI=uri, COLUMNS="200")
 
     def leash_(line: str) -> Any:
         command = [str(programs / "leash"), *line.split()]
-        if line.startswith("broker"):
-            environment.pop("LEASH_URI", None)
+        environment = _clean(COLUMNS="200", **({} if line.startswith("broker") else {"LEASH_URI": uri}))
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT
         )
