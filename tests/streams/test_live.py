@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from leash import Consumer, Message, Queue, Retry, Stream
+from leash import Breaker, Consumer, Message, Queue, Retry, Stream
 from leash.amqp import Channel, Outgoing, Properties, connect
 from leash.amqp import Publisher as AmqpPublisher
 from leash.broker import Broker
@@ -322,6 +322,37 @@ def test_a_failing_message_is_tried_in_place_then_parked_and_the_stream_goes_on(
     parked = channel.get("leash.dead.s")
     assert parked is not None
     assert parked.body in (b"5", b"6", b"100")
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_an_outage_with_a_breaker_parks_nothing(
+    channel: Channel, streams: Connection, stream_uri: str, uri: str, port: int, ordered: bool
+) -> None:
+    made(streams, stream_uri, s=50)
+    done: list[int | None] = []
+    works = threading.Event()
+    consumer = Consumer(
+        uri,
+        streams=[Stream("s", ordered=ordered)],
+        name="n",
+        retry=Retry(tries=20, delay=0.01),
+        breaker=Breaker(failures=1, probe=0.05),
+        stream_port=port,
+    )
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        if not works.is_set():
+            raise ValueError("down")
+        done.append(message.offset)
+
+    with running(consumer):
+        until(lambda: consumer.stats().queues["s"].counts.get("excused", 0) > 20)
+        works.set()
+        until(lambda: len(done) == 50)
+    assert sorted(done) == list(range(50))  # type: ignore[type-var]
+    assert not ordered or done == list(range(50))
+    assert depth(channel, "leash.dead.s") == 0
 
 
 def test_a_parked_message_that_is_sent_back_comes_again_at_the_end(

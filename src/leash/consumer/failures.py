@@ -176,7 +176,7 @@ class Failures:
     def _once_more(self, message: Message, wait: int) -> None:
         """Offer a claimed message again, without counting a failure."""
         engine = self._engine
-        if message.link.spec.ordered:
+        if message.link.spec.in_place:
             with engine.lock:
                 now = engine.clock.now()
                 if not message.link.alive:

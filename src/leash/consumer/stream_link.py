@@ -102,6 +102,7 @@ class StreamLink(Link):
         self.counted = False
         self.fleeting = True  # a pause leaves it as it is: the broker is not asked for more anyway
         self.limbo = False
+        self.delays = False
         self.queue = spec.name
         self.spec = spec
         self.ledger = StreamLedger()
