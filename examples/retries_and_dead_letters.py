@@ -11,7 +11,7 @@ from collections.abc import Callable
 from leash import Consumer, Message, Publisher, Retry
 from leash.amqp import connect
 from leash.amqp.topology import declare_queue, purge_queue
-from leash.consumer import parked
+from leash.consumer import dead_queue
 
 URI = os.environ.get("LEASH_URI", "amqp://localhost")
 
@@ -51,16 +51,16 @@ if __name__ == "__main__":
         with Publisher(URI) as publisher:
             publisher.publish_many(["good", "flaky", "broken"], "orders")
         with a_consumer():
-            wait_until(lambda: len(shipped) == 2 and parked.count(connection, "orders") == 1)
+            wait_until(lambda: len(shipped) == 2 and dead_queue.count(connection, "orders") == 1)
             print(f"shipped {shipped}, tries {tries}")
             assert (shipped, tries) == (["good", "flaky"], {"good": 1, "flaky": 3, "broken": 3})
 
-            (failed,) = parked.look(connection, "orders", limit=10)
+            (failed,) = dead_queue.look(connection, "orders", limit=10)
             print(f"parked: {failed.body.decode()}, after {failed.tries} tries, because of {failed.error}")
             assert failed.error == "ValueError: no such address"
 
             mended.set()
-            parked.send_back(connection, publishing, "orders")
+            dead_queue.send_back(connection, publishing, "orders")
             wait_until(lambda: "broken" in shipped)
             print(f"mended and sent back: shipped {shipped}")
-        assert parked.count(connection, "orders") == 0
+        assert dead_queue.count(connection, "orders") == 0

@@ -106,9 +106,9 @@ def test_a_parked_message_knows_the_try_that_gave_up_on_it(channel: Channel, uri
     consumer.handler(traced(work, traces.tracer))
     with running(consumer):
         until(lambda: depth(channel, "leash.dead.orders") == 1)
-    from leash.consumer import parked
+    from leash.consumer import dead_queue
 
-    (message,) = parked.look(channel.connection, "orders", 1)
+    (message,) = dead_queue.look(channel.connection, "orders", 1)
     (span,) = traces.named("process orders")
     assert span.context is not None
     assert f"{span.context.span_id:016x}" in message.headers[FAILED_IN]

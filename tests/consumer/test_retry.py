@@ -272,8 +272,7 @@ def test_an_ordered_queue_waits_at_what_this_user_may_not_park_and_says_so(
         may_write("^$")
         go.set()
         waits = "an ordered queue with them, wait until this user may write"
-        until(lambda: waits in str(consumer.stats().republish_trouble))
-        assert waits in caplog.text
+        until(lambda: waits in str(consumer.stats().republish_trouble) and waits in caplog.text)
         assert consumer.stats().queues["q"].blocked
         assert order == [b"0", b"1"]
         may_write(".*")

@@ -16,8 +16,8 @@ from leash.amqp.settling import settled
 from leash.amqp.topology import declare_queue, state
 from leash.amqp.uri import parse
 from leash.broker import Broker
+from leash.consumer import dead_queue as dead
 from leash.consumer import limbo, upkeep
-from leash.consumer import parked as dead
 from leash.consumer.limbo import Limbo
 from leash.consumer.outbox import Outbox
 from leash.consumer.raw import Raw

@@ -16,7 +16,7 @@ from leash import Breaker, Consumer, Message, Queue, Retry, Stream
 from leash.amqp import Channel, Outgoing, Properties, connect
 from leash.amqp import Publisher as AmqpPublisher
 from leash.broker import Broker
-from leash.consumer.parked import send_back
+from leash.consumer.dead_queue import send_back
 from leash.errors import ChunkError, ConfigError, LeashError, NotFound, StreamMissing, StreamUnsupported
 from leash.flow import Dispatch, Flow
 from leash.streams import (

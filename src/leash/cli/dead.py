@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from leash.amqp import Connection
-    from leash.consumer.parked import Parked
+    from leash.consumer.dead_queue import Parked
     from leash.management import Management
 
 dead_app = typer.Typer(
@@ -41,13 +41,13 @@ def list_(
 
     Without names, the management plugin lists the queues (at LEASH_MANAGEMENT_URL, or port 15672).
     """
-    from leash.consumer import parked
+    from leash.consumer import dead_queue
 
     with _connected(uri) as (connection, management):
-        names = [parked.plain(name) for name in queues or []]
+        names = [dead_queue.plain(name) for name in queues or []]
         if not names:
-            names = parked.known(management, connection.uri.vhost)
-        counts = {name: parked.count(connection, name) for name in names}
+            names = dead_queue.known(management, connection.uri.vhost)
+        counts = {name: dead_queue.count(connection, name) for name in names}
     if json:
         say([{"queue": name, "parked": count} for name, count in counts.items()])
         return
@@ -71,14 +71,18 @@ def show(
 
     (In a quorum queue, shown messages move to the end.)
     """
-    from leash.consumer import parked
+    from leash.consumer import dead_queue
 
     with _connected(uri) as (connection, _):
-        there = parked.count(connection, queue)
-        found = parked.look(connection, queue, limit)
+        there = dead_queue.count(connection, queue)
+        found = dead_queue.look(connection, queue, limit)
     if json:
         say(
-            {"queue": parked.plain(queue), "parked": there, "messages": [_told(each, size) for each in found]}
+            {
+                "queue": dead_queue.plain(queue),
+                "parked": there,
+                "messages": [_told(each, size) for each in found],
+            }
         )
         return
     for number, message in enumerate(found, 1):
@@ -90,7 +94,7 @@ def show(
         if traceback:
             for line in message.traceback.splitlines():
                 typer.echo(f"   | {shown(line)}")
-    typer.echo(f"{len(found)} of {there} parked messages of {shown(parked.plain(queue))}")
+    typer.echo(f"{len(found)} of {there} parked messages of {shown(dead_queue.plain(queue))}")
 
 
 @dead_app.command()
@@ -105,11 +109,11 @@ def retry(
     killed in between, some exist twice.
     """
     from leash.amqp import connect
-    from leash.consumer import parked
+    from leash.consumer import dead_queue
 
     with _connected(uri) as (connection, _), connect(connection.uri, name="leash dead") as publishing:
-        moved = parked.send_back(connection, publishing, queue, limit)
-    typer.echo(f"{moved} messages sent back to {shown(parked.plain(queue))}")
+        moved = dead_queue.send_back(connection, publishing, queue, limit)
+    typer.echo(f"{moved} messages sent back to {shown(dead_queue.plain(queue))}")
 
 
 @dead_app.command()
@@ -119,14 +123,14 @@ def purge(
     uri: which.BrokerUri = None,
 ) -> None:
     """Drop a queue's parked messages for good; asks first."""
-    from leash.consumer import parked
+    from leash.consumer import dead_queue
 
     with _connected(uri) as (connection, _):
-        there = parked.count(connection, queue)
-        name = shown(parked.plain(queue))
+        there = dead_queue.count(connection, queue)
+        name = shown(dead_queue.plain(queue))
         if not yes:
             typer.confirm(f"Drop the {there} parked messages of {name} for good?", abort=True)
-        typer.echo(f"{parked.purge(connection, queue)} messages of {name} dropped")
+        typer.echo(f"{dead_queue.purge(connection, queue)} messages of {name} dropped")
 
 
 def _told(message: Parked, size: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leash.consumer.breaker import Breaker
+    from leash.consumer.breaker_settings import Breaker
     from leash.consumer.consumer import Consumer
     from leash.consumer.message import Message
     from leash.consumer.retry import Retry
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "Breaker": "breaker",
+    "Breaker": "breaker_settings",
     "BudgetStats": "stats",
     "Consumer": "consumer",
     "Message": "message",

@@ -13,7 +13,7 @@ from typing import Any, overload
 
 from leash.amqp.uri import Uri, parse
 from leash.consumer.beside import Beside
-from leash.consumer.breaker import Breaker, checked_breaker
+from leash.consumer.breaker_settings import Breaker, checked_breaker
 from leash.consumer.costs import Asked, costs_of
 from leash.consumer.handlers import D, Decorator, Handlers, Middleware, R
 from leash.consumer.message import Message

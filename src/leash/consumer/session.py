@@ -31,7 +31,7 @@ from leash.consumer.workers import Batch, Failed, Pool, is_async
 from leash.errors import AmqpError
 from leash.fleet.desk import Account, Desk
 from leash.fleet.terms import Terms
-from leash.flow.purses import pace
+from leash.flow.budgets import pace
 from leash.logfmt import logger
 from leash.policies.exact import Number
 from leash.units import SECOND

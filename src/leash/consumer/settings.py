@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, get_args
 
 from leash.amqp.uri import Uri
-from leash.consumer.breaker import Breaker, checked_breaker
+from leash.consumer.breaker_settings import Breaker, checked_breaker
 from leash.consumer.costs import Costs, header_cost
 from leash.consumer.raw import REDELIVERED, Raw
 from leash.consumer.retry import Retry

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from leash.consumer.courier import Republisher
     from leash.consumer.reconnect import Connector
     from leash.consumer.upkeep import Upkeep
+    from leash.flow.budgets import Purse
     from leash.flow.lane import LaneState
-    from leash.flow.purses import Purse
 
 
 _WHY = {

@@ -12,7 +12,8 @@ from itertools import repeat
 from typing import Any, Literal
 
 from leash.errors import ConfigError
-from leash.flow import depths, hold, purses
+from leash.flow import budgets, depths, hold
+from leash.flow.budgets import Purse
 from leash.flow.buffer import BufferBudget
 from leash.flow.decisions import Decision, Dispatch, Shed
 from leash.flow.fairness import Watch
@@ -20,7 +21,6 @@ from leash.flow.gaps import Gap
 from leash.flow.lane import PARKING, PAUSED, WAITING, Lane, LaneState, at_once, changed
 from leash.flow.leaving import come_back, leave_in_turn
 from leash.flow.picking import grants
-from leash.flow.purses import Purse
 from leash.flow.service_times import BATCH_TIME, batch_of, served_all
 from leash.flow.sidelines import Sidelines
 from leash.flow.slow import SlowLanes
@@ -76,7 +76,7 @@ class Flow:
         self.budget = BufferBudget(specs, self.workers, buffer_messages, buffer_bytes, batch)
         self.lanes = {spec.name: LaneState(spec, self.workers, self.budget) for spec in specs}
         self.purses = list(shared)
-        purses.share(self.purses, self.lanes.values())
+        budgets.share(self.purses, self.lanes.values())
         self.slow = SlowLanes(self.workers) if quiet_first else None
         self.in_work = 0
         """Messages in the hands of workers."""
@@ -204,11 +204,11 @@ class Flow:
         if not self.buffered:
             self.sidelines.hold(now)
             if self.purses:
-                purses.ask(self, now, served=False)
+                budgets.ask(self, now, served=False)
             return []
         work = self._serve(now, limit, most, since)
         if self.purses:
-            purses.ask(self, now, bool(work))
+            budgets.ask(self, now, bool(work))
         return work
 
     def _serve(self, now: int, limit: int, most: int | None, since: int | None) -> list[Dispatch]:

@@ -16,8 +16,8 @@ from leash.policies.window.credit import MOST
 from leash.units import MS
 
 if TYPE_CHECKING:
+    from leash.flow.budgets import Purse
     from leash.flow.buffer import BufferBudget
-    from leash.flow.purses import Purse
 
 
 PAUSED, THROTTLED, BUSY, WAITING, PARKING, OPEN = 1, 2, 4, 8, 16, 32

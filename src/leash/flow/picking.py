@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from leash.flow import probing
+from leash.flow.budgets import admit, permitted
 from leash.flow.lane import BUSY, THROTTLED, LaneState
-from leash.flow.purses import admit, permitted
 from leash.policies.fair.rounds import Ticket
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from leash.amqp import connect
 from leash.amqp.uri import Uri
-from leash.consumer import parked
+from leash.consumer import dead_queue
 from leash.errors import ConfigError
 from leash.logfmt import logger
 
@@ -55,8 +55,8 @@ class Actions:
     def _look(self, queue: str, who: str) -> dict[str, Any]:
         log.info("event=action action=look queue=%r by=%r", queue, who)
         with connect(self._uri, name="leash page") as connection:
-            there = parked.count(connection, queue)
-            found = parked.look_keyed(connection, queue, _SHOWN)
+            there = dead_queue.count(connection, queue)
+            found = dead_queue.look_keyed(connection, queue, _SHOWN)
         return {
             "queue": queue,
             "parked": there,
@@ -80,7 +80,7 @@ class Actions:
             connect(self._uri, name="leash page") as connection,
             connect(self._uri, name="leash page") as publishing,
         ):
-            count = parked.pick(connection, publishing, queue, keys, retry)
+            count = dead_queue.pick(connection, publishing, queue, keys, retry)
         action = "retry" if retry else "purge"
         log.warning("event=action action=%r queue=%r messages=%d by=%r", action, queue, count, who)
         return {"messages": count}

@@ -24,9 +24,9 @@ from leash.errors import ConfigError, NotSent, PartlyPublished
 from leash.logfmt import logger
 from leash.policies.exact import whole
 from leash.publisher.drafts import Address, Drafts, Options, address, name_of
-from leash.publisher.line import Line
 from leash.publisher.sent import Receipt, Sent
 from leash.publisher.tally import Tally
+from leash.publisher.unconfirmed import Line
 from leash.publisher.writer import Writer
 from leash.units import nanoseconds
 

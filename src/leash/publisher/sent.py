@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from leash.amqp import Outgoing
 
 if TYPE_CHECKING:
-    from leash.publisher.line import Line
+    from leash.publisher.unconfirmed import Line
 
 QUEUED, WRITTEN, OVER = range(3)
 

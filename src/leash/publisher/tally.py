@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from leash.errors import PartlyPublished
-from leash.publisher.line import Line
 from leash.publisher.sent import OVER, Sent
+from leash.publisher.unconfirmed import Line
 
 
 class Tally:

@@ -26,8 +26,8 @@ from leash.errors import (
     VirtualHostError,
 )
 from leash.logfmt import logger
-from leash.publisher.line import Line
 from leash.publisher.sent import Sent
+from leash.publisher.unconfirmed import Line
 
 log = logger("leash.publisher")
 

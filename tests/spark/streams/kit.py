@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from leash.spark.streams.columns import source_schema
-from leash.spark.streams.plan import StreamPlan
+from leash.spark.streams.offsets import StreamPlan
 from leash.spark.streams.settings import stream_read_settings, stream_settings
 from leash.spark.streams.source import RangePartition, StreamsBatchReader, StreamsReader
 from leash.streams import Publisher, Reader, connect, create_stream, delete_stream, first_and_end

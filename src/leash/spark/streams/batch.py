@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leash.spark.streams.driver import cut_ranges
 from leash.spark.streams.links import Links
-from leash.spark.streams.plan import Mark, Range
+from leash.spark.streams.offsets import Mark, Range
 from leash.spark.streams.positions import Positions
 from leash.spark.streams.settings import StreamSettings
 

@@ -12,7 +12,7 @@ from leash.spark.driver.planner import Planner, cut
 from leash.spark.queues import QueueSpec
 from leash.spark.staging.seals import Seal
 from leash.spark.streams.links import Links
-from leash.spark.streams.plan import Mark, Range, StreamPlan
+from leash.spark.streams.offsets import Mark, Range, StreamPlan
 from leash.spark.streams.positions import Positions
 from leash.spark.streams.settings import StreamSettings
 

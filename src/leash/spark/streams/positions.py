@@ -12,7 +12,7 @@ import time
 from leash.errors import ConfigError, DataLost, StreamMissing
 from leash.logfmt import logger
 from leash.spark.streams.links import Links
-from leash.spark.streams.plan import Mark
+from leash.spark.streams.offsets import Mark
 from leash.spark.streams.settings import Offsets, StreamSettings, check_known
 from leash.streams import Bounds
 

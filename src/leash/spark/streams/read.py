@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from leash.errors import DataLost, StreamMissing
 from leash.logfmt import logger
 from leash.spark.streams.links import uri_of
-from leash.spark.streams.plan import Mark, Range
+from leash.spark.streams.offsets import Mark, Range
 from leash.spark.streams.rows import needed, project
 from leash.spark.streams.settings import StreamSettings
 from leash.streams import Reader

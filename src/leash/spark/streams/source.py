@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 
 from leash.spark.streams.batch import batch_ranges
 from leash.spark.streams.driver import StreamDriver
-from leash.spark.streams.plan import Range, StreamPlan, ranges_between
+from leash.spark.streams.offsets import Range, StreamPlan, ranges_between
 from leash.spark.streams.settings import StreamSettings
 
 if TYPE_CHECKING:
