@@ -12,7 +12,7 @@ from pathlib import Path
 from leash import Tenants
 from leash.amqp import Outgoing, Properties, Publisher, connect
 
-APP = Path(__file__).parent / "app.py"
+ROOT = Path(__file__).parents[2]
 
 JOBS = Tenants("jobs", by="header:tenant", lanes=8, own=2)
 """As the worker processes have it, too."""
@@ -89,7 +89,8 @@ class Workers:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        self.processes.append(subprocess.Popen([sys.executable, str(APP), self._uri, str(self.ledger)]))
+        command = [sys.executable, "-m", "tests.tenants.app", self._uri, str(self.ledger)]
+        self.processes.append(subprocess.Popen(command, cwd=ROOT))
 
     def kill(self) -> None:
         process = self.processes.pop(0)
