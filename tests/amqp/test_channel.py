@@ -122,7 +122,7 @@ def test_ack_nack_and_reject_do_what_they_say(connection: Connection, channel: C
     channel.cancel(tag)
     channel.ack(batch.tags[0])
     assert topology.state(channel, "q").ready == 0
-    assert topology.state(channel, "dead").ready == 2
+    until(lambda: topology.state(channel, "dead").ready == 2)  # they go from one queue to the other
 
 
 def test_after_cancel_nothing_is_on_its_way(connection: Connection, channel: Channel) -> None:
