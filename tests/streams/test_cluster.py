@@ -97,11 +97,18 @@ class Place:
         found: list[int] = []
 
         def known() -> bool:
-            with contextlib.suppress(AmqpError), open_leader(self.uri, STREAM) as connection:
-                found.append(first_and_end(connection, STREAM).end)
+            """Any node will do: one that came back may not know of the leader yet."""
+            place = parse(self.uri)
+            for host in place.hosts:
+                with (
+                    contextlib.suppress(AmqpError),
+                    open_leader(replace(place, hosts=(host,)), STREAM) as connection,
+                ):
+                    found.append(first_and_end(connection, STREAM).end)
+                    break
             return bool(found)
 
-        until(known, what="the stream has no leader")  # a node that came back may not know of it yet
+        until(known, what="the stream has no leader")
         return found[0]
 
 
@@ -162,6 +169,9 @@ def test_leaders_that_move_while_publishing_and_reading(place: Place) -> None:
 
 
 def test_the_leader_is_killed_while_publishing(place: Place) -> None:
+    with connect(place.uri) as connection:
+        if connection.version < (3, 11):
+            pytest.skip("RabbitMQ 3.10 can be without a leader for minutes after its node came back")
     count = publish_through(place, lambda: killed(place, place.node(place.found().leader)))
     assert place.read(0, place.end()) == numbers(0, count)
 
