@@ -154,21 +154,24 @@ class Broker(Private):
         if self.running:
             self._wait_ready(progress)
             return
-        for attempt in range(3):
+        fresh_ports = False
+        for _ in range(3):
             node = self.read_state() or _new()
             again = "pid" in node
-            self._launch(node, fresh_ports=attempt > 0)
+            self._launch(node, fresh_ports)
             try:
                 self._wait_ready(progress)
                 if again and "cluster" not in node:
                     self.ctl("eval", _ELECT)
                 return
-            except _PortTaken:
+            except _Unlucky as error:
+                unlucky = error
+                fresh_ports = fresh_ports or error.port_taken
                 self._end(signal.SIGKILL)
             except BaseException:  # an interrupted start leaves nothing behind either
                 self._end(signal.SIGKILL)
                 raise
-        raise BrokerError(f"three times a port was taken by another program; the log is {self._log}")
+        raise BrokerError(f"three times {unlucky}; the log is {self._log}")
 
     def _launch(self, node: dict[str, Any], fresh_ports: bool) -> None:
         script = files.home() / "rabbitmq-server"
@@ -209,7 +212,9 @@ class Broker(Private):
     def _failure(self) -> BrokerError:
         log = self._log.read_text(errors="replace") if self._log.exists() else ""
         if "eaddrinuse" in log.lower() or "address already in use" in log.lower():
-            return _PortTaken("a port is taken")
+            return _Unlucky("a port was taken by another program", port_taken=True)
+        if "incompatible_feature_flags" in log and "badrpc" in log:
+            return _Unlucky("another node of the cluster was not ready to answer")
         lines = [line for line in log.splitlines() if line.strip()][-6:]
         return BrokerError("RabbitMQ ended while starting; its last words:\n  " + "\n  ".join(lines))
 
@@ -222,8 +227,16 @@ class Broker(Private):
         processes.kill_marked(self.folder)
 
 
-class _PortTaken(BrokerError):
-    """Another program won the race for a port."""
+class _Unlucky(BrokerError):
+    """The next start may well succeed.
+
+    Another program won the race for a port; or the nodes of a cluster started at the same moment, and one of
+    RabbitMQ 3.10 asked another about features that this one did not know yet, which ends the one that asked.
+    """
+
+    def __init__(self, message: str, port_taken: bool = False) -> None:
+        super().__init__(message)
+        self.port_taken = port_taken
 
 
 def _new() -> dict[str, Any]:
