@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 from leash.flow import Ask, Flow, Lane, Purse
+from leash.flow.budgets import PATIENCE, pace
 from leash.policies.permits import NEVER, Permits
 from tests.flow.kit import MS, finish, served
 
@@ -147,3 +149,85 @@ def test_permits_for_what_is_dropped_are_not_kept_at_work() -> None:
         finish(flow, now * MS, flow.take(now * MS))
     assert any(type(decision).__name__ == "Shed" for decision in flow.decisions)
     assert purse.permits.at_work == 0
+
+
+def slow(*lanes: Lane, workers: int = 1, service: int = 100 * MS) -> tuple[Flow, Purse]:
+    """Lanes with messages, whose handlers take longer than permits last, and a budget of 20 per second."""
+    flow, purse = flow_of(*lanes, workers=workers)
+    pace(purse, 20, 20, 1, 100 * MS)
+    for lane in lanes:
+        flow.arrive(0, lane.name, list(range(100)))
+    flow.service = service
+    return flow, purse
+
+
+def test_a_worker_waits_for_a_permit_when_it_is_the_turn_of_a_lane_without_one() -> None:
+    flow, purse = slow(Lane("limited", budgets=("sms",)), Lane("free"))
+    now, sent = 0, Counter[str]()
+    for _ in range(20):
+        work = flow.take(now, 1)
+        if not work:
+            assert asked(flow) == [1]
+            due = flow.wait(now)
+            assert due is not None
+            assert due <= PATIENCE
+            now += 3 * MS
+            grant(flow, purse, now, 1, until=now + 50 * MS)
+            work = flow.take(now, 1)
+            assert work[0].lane == "limited"
+        sent.update(dispatch.lane for dispatch in work)
+        now += 100 * MS
+        finish(flow, now, work, 100 * MS)
+    assert sent == {"limited": 10, "free": 10}
+    assert purse.permits.void == 0
+
+
+def test_a_worker_that_waited_in_vain_goes_on_and_the_next_ones_wait_less_often() -> None:
+    flow, _ = slow(Lane("limited", budgets=("sms",)), Lane("free"))
+    now, waits = 0, []
+    while now < 10_000 * MS:
+        work = flow.take(now, 1)
+        if not work:
+            waits.append(now)
+            due = flow.wait(now)
+            assert due is not None
+            now += due
+            work = flow.take(now, 1)
+        assert [dispatch.lane for dispatch in work] == ["free"]
+        now += 100 * MS
+        finish(flow, now, work, 100 * MS)
+        if not flow.lanes["free"].buffer:
+            flow.arrive(now, "free", list(range(100)))
+    between = [later - earlier for earlier, later in pairwise(waits)]
+    assert between == sorted(between)
+    assert 1000 * MS <= between[-1] <= 1200 * MS
+    assert len(waits) < 20
+
+
+def test_fast_workers_do_not_wait_but_ask_ahead() -> None:
+    flow, purse = slow(Lane("limited", budgets=("sms",)), Lane("free"), service=MS)
+    work = flow.take(0, 1)
+    assert work[0].lane == "free"
+    assert asked(flow) == [1]
+    finish(flow, MS, work, MS)
+    grant(flow, purse, MS, 1, until=50 * MS)
+    assert flow.take(MS, 1)[0].lane == "limited"
+
+
+def test_no_worker_waits_while_another_one_is_free() -> None:
+    flow, purse = slow(Lane("limited", budgets=("sms",)), Lane("free"), workers=2)
+    assert flow.take(0, 1)[0].lane == "free"
+    assert purse.permits.short == 0  # the other worker gets work, too: a permit would expire
+    assert flow.take(0, 1) == []
+    assert purse.permits.short == 1
+
+
+def test_a_lane_with_two_budgets_sits_out_if_one_of_them_has_no_permit() -> None:
+    purses = [Purse("a", Permits(), 100), Purse("b", Permits(), 100)]
+    flow = Flow([Lane("both", budgets=("a", "b"))], shared=purses)
+    flow.arrive(0, "both", [1, 2])
+    grant(flow, purses[1], 0, 1)
+    assert flow.take(0) == []
+    assert flow.lanes["both"].permitless
+    grant(flow, purses[0], 1, 1)
+    assert served(flow.take(1)) == [("both", 1)]

@@ -34,7 +34,7 @@ from leash.fleet.terms import Terms
 from leash.flow.budgets import pace
 from leash.logfmt import logger
 from leash.policies.exact import Number
-from leash.units import SECOND
+from leash.units import SECOND, nanoseconds
 
 if TYPE_CHECKING:
     from leash.consumer.streams import Streams
@@ -123,7 +123,8 @@ class Session:
         with self.engine.lock:
             for purse in self.engine.flow.purses:
                 if purse.name == budget.name:
-                    pace(purse, budget.per_second, budget.size, budget.shape.worth)
+                    lease = nanoseconds("lease", budget.lease)
+                    pace(purse, budget.per_second, budget.size, budget.shape.worth, lease)
 
     def start(self) -> None:
         """Begin to consume, in background threads. Raises if a queue is missing or the broker unreachable."""

@@ -1,21 +1,36 @@
 """Lanes that share a budget with other processes: they sit out while no permit is in hand.
 
 A lane without one keeps its place in the round and saves up no turns. It does not compete, so no lane waits
-for it and lower tiers are served. Missing permits are asked for only when a free worker could use them.
+for it and lower tiers are served. Permits expire, so they are asked for only when a worker can use them: one
+that is free, or will be in a moment. If handlers are slow and keep all workers busy, there is none; then the
+next free worker waits a moment for the permit of a lane whose turn it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from leash.flow.decisions import Ask
 from leash.flow.lane import LaneState
 from leash.policies.exact import Number
 from leash.policies.permits import NEVER, Permits
+from leash.units import MS, SECOND
 
 if TYPE_CHECKING:
     from leash.flow.flow import Flow
+
+PATIENCE, TRIPS = 20 * MS, 8
+"""A worker waits for a permit for at most this long, or this many round trips."""
+
+OFTEN, SELDOM = 50 * MS, SECOND
+"""Workers wait at most twice in this time, or in the time that the budget needs for one token. After each
+wait in vain they wait half as often, down to once in the longer time or the token's.
+"""
+
+SOON = 4
+"""A worker that is free within this part of a lease can use permits that are asked for now."""
 
 
 class Purse:
@@ -25,7 +40,20 @@ class Purse:
     permits; the rest is a debt that is paid first.
     """
 
-    __slots__ = ("_cost", "lanes", "name", "permits", "rate", "size", "told")
+    __slots__ = (
+        "_cost",
+        "_pause",
+        "_period",
+        "_waits_after",
+        "lanes",
+        "lease",
+        "missed",
+        "name",
+        "permits",
+        "rate",
+        "size",
+        "waits_until",
+    )
 
     def __init__(
         self, name: str, permits: Permits, size: int, cost: Callable[[Any], int] | None = None
@@ -37,8 +65,40 @@ class Purse:
         """Permits per second, for all processes; None for an `at_once`."""
         self._cost = cost
         self.lanes: list[LaneState] = []
-        self.told = 0
-        """What was asked for last."""
+        self.lease = 0
+        """Ns; 0: not known yet, and no worker waits."""
+        self.missed = False
+        """It was a lane's turn, and there was no permit for it."""
+        self.waits_until: int | None = None
+        """Until when a worker waits for a permit."""
+        self._waits_after = 0
+        self.set_period(OFTEN)
+
+    def set_period(self, period: int) -> None:
+        """The budget needs `period` ns for one token."""
+        self._period = max(1, period)
+        self._pause = self._period // 2
+
+    def worker_waits(self, now: int, patience: int) -> bool:
+        """True if a worker that is free now is to wait for a permit, although there is other work."""
+        if self.waits_until is None:
+            if self.missed and now >= self._waits_after and not self._useful(now):
+                self.waits_until = now + patience
+        elif self._useful(now):
+            self._pause = self._period // 2
+            self._go_on(now)
+        elif now >= self.waits_until:
+            self._pause = min(2 * self._pause, max(SELDOM, self._period))
+            self._go_on(now)
+        return self.waits_until is not None
+
+    def _go_on(self, now: int) -> None:
+        self.waits_until, self.missed, self._waits_after = None, False, now + self._pause
+
+    def _useful(self, now: int) -> bool:
+        """True if a lane has a permit for its first message, or no message."""
+        waiting = [lane for lane in self.lanes if lane.buffer and not lane.blocks]
+        return not waiting or any(self.fits(now, lane, 1) for lane in waiting)
 
     def cost(self, message: Any) -> int:
         return 1 if self._cost is None else max(1, self._cost(message))
@@ -59,6 +119,7 @@ class Purse:
 
     def pay(self, now: int, lane: LaneState, count: int) -> int:
         """Use permits for `count` messages, which fit; returns when they expire."""
+        self.missed = False
         if self._cost is None:
             return self.permits.take(now, count)
         until = NEVER
@@ -73,8 +134,11 @@ class Purse:
         count = sum([min(self.size, self.cost(message)) for message in messages])
         self.permits.untake(now, count, now if until is None else until)
 
-    def wanted(self, idle: int) -> tuple[int, int]:
-        """How many permits `idle` workers could use at once, and the fewest that are of any use."""
+    def wanted(self, idle: int, alone: bool) -> tuple[int, int]:
+        """How many permits `idle` workers could use at once, and the fewest that are of any use.
+
+        Unless these lanes are `alone`, other lanes have their turns between those of each.
+        """
         units, least = 0, 0
         for lane in self.lanes:
             if idle <= 0:
@@ -82,6 +146,8 @@ class Purse:
             if not lane.buffer or lane.blocks:
                 continue
             count = min(len(lane.buffer), idle * lane.most)
+            if not alone:
+                count = min(count, lane.quantum)
             if lane.ordered:
                 count = 1
             idle -= -(-count // lane.most)
@@ -106,9 +172,10 @@ def share(purses: list[Purse], lanes: Iterable[LaneState]) -> None:
                 purse.lanes.append(lane)
 
 
-def pace(purse: Purse, rate: Number | None, size: int, worth: int) -> None:
+def pace(purse: Purse, rate: Number | None, size: int, worth: int, lease: int) -> None:
     """Set the numbers of a budget: they limit the windows, even if no other process uses it."""
-    purse.size, purse.rate = size, rate
+    purse.size, purse.rate, purse.lease = size, rate, lease
+    purse.set_period(OFTEN if rate is None else int(worth * SECOND / Fraction(rate)))
     for lane in purse.lanes:
         if lane.window is not None and lane.bucket is None:
             lane.window.set_rate(rate, worth)
@@ -122,6 +189,7 @@ def permitted(flow: Flow, name: str) -> bool:
             if not purse.permits.available(flow.now):
                 return False
         elif not purse.fits(flow.now, lane, 1):
+            purse.missed = True
             return False
     return True
 
@@ -140,19 +208,56 @@ def admit(now: int, lane: LaneState, count: int) -> int:
     return count
 
 
-def ask(flow: Flow, now: int, served: bool) -> None:
-    """Ask for the permits that free workers miss, after a worker was served or not.
+def worker_waits(flow: Flow, now: int) -> bool:
+    """True if the only free worker is to wait for a permit: the handlers are too slow to ask for it ahead."""
+    if flow.workers - flow.in_work > 1:
+        return False
+    front = flow.rounds.front
+    if front is not None:
+        permitted(flow, front)
+    waits = False
+    for purse in flow.purses:
+        waited = purse.waits_until
+        if waited is None and (not purse.lease or not purse.missed or _soon(flow, purse)):
+            continue
+        if purse.worker_waits(now, max(PATIENCE, TRIPS * flow.sidelines.slowest)):
+            waits = True
+            if waited is None and purse.waits_until is not None:
+                flow.sidelines.until(purse.waits_until, purse.lanes[0])
+    return waits
 
-    Fast messages go to workers in batches, so more workers may be free than this counts, but not fewer.
+
+def _soon(flow: Flow, purse: Purse) -> bool:
+    """True if a permit that is asked for now finds a free worker before it expires."""
+    busy = [lane.service or flow.service for lane in flow.lanes.values() if lane.in_work or lane.buffer]
+    slowest = max(busy, default=0)
+    return slowest * SOON <= purse.lease
+
+
+def ask(flow: Flow, now: int, idle: int | None = None) -> None:
+    """Ask for the permits that `idle` workers miss. None: a worker was served, and others may be free.
+
+    Fast messages go to workers in batches, so more workers may be free than this counts, but not fewer. Those
+    that other lanes have messages for are not free for long.
     """
-    idle = max(0 if served else 1, flow.workers - flow.in_work)
     for purse in flow.purses:
         permits = purse.permits
-        units, least = purse.wanted(idle)
+        asked = permits.short
+        others = flow.buffered - sum([len(lane.buffer) for lane in purse.lanes])
+        free = idle
+        if free is None:
+            free = max(0, flow.workers - flow.in_work - others)
+            free = free or int(purse.missed and _soon(flow, purse))
+        units, least = purse.wanted(free, alone=not others)
         short = permits.wants(now, units, least)
-        nothing = not permits.available(now)
-        for lane in purse.lanes:
-            lane.permitless = nothing and bool(lane.buffer)
-        if short > purse.told or permits.spent:
+        if short > asked or permits.spent:
             flow.decisions.append(Ask(purse.name, short))
-        purse.told = short
+        for lane in purse.lanes:
+            _sit_out(now, lane)
+
+
+def _sit_out(now: int, lane: LaneState) -> None:
+    without = bool(lane.buffer) and not all(purse.permits.available(now) for purse in lane.purses)
+    if without and not lane.permitless:
+        lane.dries += 1  # nobody owes it anything for that
+    lane.permitless = without

@@ -203,12 +203,15 @@ class Flow:
             return []
         if not self.buffered:
             self.sidelines.hold(now)
-            if self.purses:
-                budgets.ask(self, now, served=False)
+            budgets.ask(self, now, max(1, self.workers - self.in_work))
+            return []
+        if not self.purses:
+            return self._serve(now, limit, most, since)
+        if limit > 0 and budgets.worker_waits(self, now):
+            budgets.ask(self, now, 1)
             return []
         work = self._serve(now, limit, most, since)
-        if self.purses:
-            budgets.ask(self, now, bool(work))
+        budgets.ask(self, now, None if work else max(1, self.workers - self.in_work))
         return work
 
     def _serve(self, now: int, limit: int, most: int | None, since: int | None) -> list[Dispatch]:

@@ -59,6 +59,7 @@ class Permits:
 
     def grant(self, now: int, count: int, until: int = NEVER) -> None:
         """`count` permits came, and can be used until `until`."""
+        self.short = max(0, self.short - count)
         paid = min(self.debt, count)
         self.debt -= paid
         self._put(now, count - paid, until)

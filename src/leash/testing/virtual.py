@@ -159,7 +159,7 @@ class VirtualDesk(Desk):
                         bucket.take(now, count)
                     permits.grant(now, count)
                     self._changed()
-                if permits.short > count and bucket is not None:
+                if permits.short and bucket is not None:
                     self._loop.later(max(1, bucket.wait(now)), self._serve)
 
 

@@ -99,6 +99,15 @@ class DeficitRoundRobin:
         """True if other lanes of its tier wait while the round waits for this one."""
         return bool(self._lane(lane).rounds.turns)
 
+    @property
+    def front(self) -> str | None:
+        """The lane of the highest tier whose turn it is, if that is known without a pick."""
+        for rounds in self._tiers:
+            lane = rounds.front()
+            if lane is not None:
+                return lane.name
+        return None
+
     def balance(self, lane: str) -> int:
         account = self._lane(lane)
         return account.rounds.balance(account)

@@ -116,6 +116,15 @@ class Rounds:
             if skipped:
                 turns.extendleft(reversed(skipped))
 
+    def front(self) -> Lane | None:
+        """The lane whose turn it is, as far as that is known without beginning it."""
+        for lane in self.turns:
+            if lane.visible and not lane.blocked:
+                balance = lane.balance if lane.granted else self.balance(lane) + lane.quantum
+                if balance > 0:
+                    return lane
+        return None
+
     def grant(self, lane: Lane) -> bool:
         """Begin its turn; False if that would begin a round while the last one still waits for a lane."""
         if lane.round == self.round:
