@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Mapping
 from heapq import heappop, heappush
-from types import TracebackType
 from typing import Any, Self
 
 from pamqp import commands
@@ -18,7 +17,7 @@ from pamqp.base import Frame as Method
 
 from leash.amqp import wire
 from leash.amqp.channel import Channel
-from leash.amqp.handshake import Handshake
+from leash.amqp.handshake import Handshake, version
 from leash.amqp.hosts import first_host
 from leash.amqp.transport import READ, Transport
 from leash.amqp.uri import Uri, parse
@@ -95,9 +94,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -108,10 +105,7 @@ class Connection:
     @property
     def version(self) -> tuple[int, ...]:
         """The broker's version as numbers, (3, 10, 8)."""
-        digits = [
-            part for part in str(self.server.get("version", "")).split("-")[0].split(".") if part.isdecimal()
-        ]
-        return tuple(map(int, digits))
+        return version(self.server)
 
     def channel(self, wait: bool = True) -> Channel:
         """Open a channel. It may be used at once, whether or not one waits for the broker's word."""

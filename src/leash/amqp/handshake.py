@@ -58,6 +58,12 @@ class Agreed(NamedTuple):
     channel_max: int
 
 
+def version(server: Mapping[str, Any]) -> tuple[int, ...]:
+    """The broker's version as numbers, (3, 10, 8)."""
+    parts = str(server.get("version", "")).split("-")[0].split(".")
+    return tuple(int(part) for part in parts if part.isdecimal())
+
+
 class Handshake:
     """One attempt to open a connection."""
 

@@ -13,7 +13,6 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self
 
 from pamqp import commands
@@ -63,9 +62,7 @@ class Publisher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

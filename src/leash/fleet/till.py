@@ -8,7 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 
 from leash.amqp.uri import Uri, parse
 from leash.errors import BudgetError, ConfigError
@@ -68,9 +67,7 @@ class Till:
     def __enter__(self) -> Till:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

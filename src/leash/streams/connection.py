@@ -11,9 +11,9 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
+from leash.amqp.handshake import version
 from leash.amqp.transport import Transport
 from leash.amqp.uri import Uri
 from leash.errors import (
@@ -25,7 +25,7 @@ from leash.errors import (
 )
 from leash.logfmt import logger
 from leash.streams import wire
-from leash.streams.handshake import Handshake, version
+from leash.streams.handshake import Handshake
 from leash.streams.wire import Fields, Frame, Key
 
 log = logger("leash.streams")
@@ -76,9 +76,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

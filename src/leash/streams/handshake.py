@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import leash
+from leash.amqp.handshake import version
 from leash.amqp.transport import Transport
 from leash.amqp.uri import Uri
 from leash.errors import (
@@ -39,12 +40,6 @@ class Agreed(NamedTuple):
     frame_max: int
     itself: Member | None
     commands: Mapping[int, tuple[int, int]]
-
-
-def version(server: Mapping[str, str]) -> tuple[int, ...]:
-    """The broker's version as numbers, (3, 10, 8)."""
-    parts = server.get("version", "").split("-")[0].split(".")
-    return tuple(int(part) for part in parts if part.isdecimal())
 
 
 class Handshake:

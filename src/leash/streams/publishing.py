@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -80,9 +79,7 @@ class Publisher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
