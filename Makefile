@@ -12,7 +12,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 WORKERS ?= 2
 # A test that hangs fails, with the stacks of all threads; the slowest one takes a tenth of that.
 TIMEOUT := --timeout 600
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile $(TIMEOUT)
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TIMEOUT)
 
 # BROKER=3.10, 4.0 or 4.3 fetches and uses that RabbitMQ; without it, the system's own.
 ifdef BROKER

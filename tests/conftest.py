@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,14 +25,25 @@ settings.register_profile("leash", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("leash")
 
 
+_SECONDS = {"install": 30.0, "cluster": 6.0, "spark": 4.0, "broker": 0.5}
+"""About what a test takes that needs such a thing, the most expensive first."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a test needs is seen from its fixtures; where it is not, it is marked so by hand."""
+    """What a test needs is seen from its fixtures; where it is not, it is marked so by hand.
+
+    The longest files come first, so that no worker is left with one of them when the others have finished.
+    """
+    lengths: defaultdict[Path, float] = defaultdict(float)
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if fixtures & {"broker", "cluster", "uri"}:
             item.add_marker("broker")
         if "spark" in fixtures:
             item.add_marker("spark")
+        needs = fixtures | {mark.name for mark in item.iter_markers()}
+        lengths[item.path] += next((seconds for need, seconds in _SECONDS.items() if need in needs), 0.02)
+    items.sort(key=lambda item: -lengths[item.path])
 
 
 class Tls(NamedTuple):
