@@ -8,8 +8,9 @@ export PYTHON
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-# Each worker has a broker of its own; WORKERS=0 runs all tests in one process, one after the other.
-WORKERS ?= 2
+# Each worker has a broker of its own, and waits for it most of the time. WORKERS=0 runs all tests in one process, one
+# after the other.
+WORKERS ?= 4
 # A test that hangs fails, with the stacks of all threads; the slowest one takes a tenth of that.
 TIMEOUT := --timeout 600
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TIMEOUT)

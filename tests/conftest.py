@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import threading
@@ -27,6 +28,11 @@ settings.load_profile("leash")
 
 _SECONDS = {"install": 30.0, "cluster": 6.0, "spark": 4.0, "broker": 0.5}
 """About what a test takes that needs such a thing, the most expensive first."""
+
+
+# Programs that live for seconds spend most of their CPU in the JVM's second compiler.
+for _place in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(_place, "-XX:TieredStopAtLevel=1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -71,6 +71,7 @@ def main(told: dict[str, Any]) -> None:
         spark = builder.remote(told["master"]).getOrCreate()
     else:
         builder = builder.master(told["master"]).config("spark.ui.enabled", "false")
+        builder = builder.config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
         for name, value in told["conf"].items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()

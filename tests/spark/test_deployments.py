@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import Popen
+from typing import NamedTuple
 
 import pytest
 
@@ -67,6 +68,10 @@ def batches(folder: Path) -> int:
     return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
 
 
+def planned(folder: Path) -> int:
+    return len(list((folder / "checkpoint" / "offsets").glob("[0-9]*")))
+
+
 def check(folder: Path, sent: list[bytes]) -> None:
     """Nothing lost, and nothing twice without its flag. What came back after its seal may still be there."""
     everything, plain = committed_rows(folder / "out")
@@ -83,10 +88,16 @@ def registered(page: int) -> int:
         return 0
 
 
-@pytest.mark.parametrize("kind", ["quorum", pytest.param("classic", marks=pytest.mark.soak)])
-def test_a_worker_of_a_cluster_is_killed_while_it_reads(
-    uri: str, tmp_path: Path, programs: list[Popen[bytes]], kind: str
-) -> None:
+class Standalone(NamedTuple):
+    """Spark's own cluster of two workers, each with a folder for its logs."""
+
+    address: str
+    workers: list[Popen[bytes]]
+    folders: list[Path]
+
+
+@pytest.fixture
+def standalone(programs: list[Popen[bytes]], tmp_path: Path) -> Standalone:
     port, page = free_port(), free_port()
     master, worker = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
     address = f"spark://127.0.0.1:{port}"
@@ -100,22 +111,46 @@ def test_a_worker_of_a_cluster_is_killed_while_it_reads(
         for place in places
     ]
     until(lambda: registered(page) == 2)
+    return Standalone(address, workers, places)
+
+
+@pytest.mark.parametrize("kind", ["quorum", pytest.param("classic", marks=pytest.mark.soak)])
+def test_a_driver_is_killed_and_goes_on_with_other_options_on_a_cluster_that_loses_a_worker(
+    uri: str,
+    tmp_path: Path,
+    programs: list[Popen[bytes]],
+    standalone: Standalone,
+    kind: str,
+) -> None:
     declare(uri, kind=kind)
-    sent = publish(uri, 1500)
-    given = options(uri, tmp_path / "staging", maxRecordsPerTrigger=200, maxRecordsPerPartition=50)
-    program = app.start(given, tmp_path, master=address)
+    sent = publish(uri, 2500)
+    given = options(uri, tmp_path / "staging", maxRecordsPerTrigger=100, maxRecordsPerPartition=30)
+    first = app.start(given, tmp_path)
+    programs.append(first)
+    until(lambda: planned(tmp_path) >= 4)
+    app.kill(first)
+    before = batches(tmp_path)
+    given |= {"maxRecordsPerTrigger": "200", "maxRecordsPerPartition": "50"}
+    program = app.start(given, tmp_path, master=standalone.address)
     programs.append(program)
-    until(lambda: all(list(place.glob("*/*/stderr")) for place in places) and batches(tmp_path) >= 2)
-    app.kill(workers[0])
-    sent += publish(uri, 500, first=1500)
-    until(lambda: len(set(committed_rows(tmp_path / "out")[0])) == 2000)
+    until(
+        lambda: (
+            all(list(place.glob("*/*/stderr")) for place in standalone.folders)
+            and batches(tmp_path) >= before + 2
+        )
+    )
+    app.kill(standalone.workers[0])
+    sent += publish(uri, 500, first=2500)
+    until(lambda: len(set(committed_rows(tmp_path / "out")[0])) == 3000)
     assert program.poll() is None
     until(lambda: ready(uri) == 0)
     check(tmp_path, sent)
 
 
-def test_two_drivers_on_one_checkpoint(uri: str, tmp_path: Path, programs: list[Popen[bytes]]) -> None:
-    """Spark ends one of them at the first batch that both have planned, or finished; or even both."""
+def test_two_drivers_on_one_checkpoint_and_then_one_with_a_new_python_process_for_every_task(
+    uri: str, tmp_path: Path, programs: list[Popen[bytes]]
+) -> None:
+    """Spark ends one of the two at the first batch that both have planned, or finished; or even both."""
     declare(uri)
     sent = publish(uri, 3000)
     given = options(uri, tmp_path / "staging", maxRecordsPerTrigger=50, maxRecordsPerPartition=20)
@@ -126,19 +161,10 @@ def test_two_drivers_on_one_checkpoint(uri: str, tmp_path: Path, programs: list[
     for rival in rivals:
         if rival.poll() is None:
             app.kill(rival)
-    last = app.start(given | {"maxRecordsPerTrigger": "1000"}, tmp_path, available_now=True)
+    given |= {"maxRecordsPerTrigger": "1000", "maxRecordsPerPartition": "250"}
+    last = app.start(given, tmp_path, available_now=True, conf={"spark.python.worker.reuse": "false"})
     programs.append(last)
     assert last.wait(300) == 0
-    check(tmp_path, sent)
-
-
-def test_a_new_python_process_for_every_task(uri: str, tmp_path: Path, programs: list[Popen[bytes]]) -> None:
-    declare(uri)
-    sent = publish(uri, 400)
-    given = options(uri, tmp_path / "staging", maxRecordsPerTrigger=200, maxRecordsPerPartition=50)
-    program = app.start(given, tmp_path, available_now=True, conf={"spark.python.worker.reuse": "false"})
-    programs.append(program)
-    assert program.wait(300) == 0
     check(tmp_path, sent)
 
 
