@@ -25,6 +25,7 @@ from leash.page.server import Page
 from tests.consumer.kit import depth, fill, publish, running, until
 from tests.page.browser import CHROMIUM, Browser
 from tests.page.kit import queue, report, served
+from tests.page.worker import JOBS
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"
@@ -36,7 +37,8 @@ def fleet_of_three(uri: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     script = str(Path(__file__).with_name("worker.py"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     workers = [
-        subprocess.Popen([sys.executable, script, uri, f"worker-{n}"], env=environment) for n in range(3)
+        subprocess.Popen([sys.executable, script, uri, name], env=environment)
+        for name in ("worker-0", "worker-1", "tenants-0")
     ]
     try:
         yield workers
@@ -63,7 +65,7 @@ def a_query(uri: str, folder: Path, page: Page) -> Iterator[None]:
         spark_app.kill(process)
 
 
-def feed(channel: Channel) -> None:
+def feed(channel: Channel, uri: str) -> None:
     for name in ("gold", "<b>free</b>", "mail", "sms", "reports", "orders"):
         declare_queue(channel, name)
     with Publisher(channel.connection) as publisher:
@@ -73,6 +75,16 @@ def feed(channel: Channel) -> None:
         publisher.publish([Outgoing(b"stuck", "", "reports")])
         bad = Properties(message_id="<i>id</i>")
         publisher.publish([Outgoing(b"<script>alert(%d)</script>" % n, "", "mail", bad) for n in range(3)])
+    JOBS.declare(uri)
+    with Publisher(channel.connection) as publisher:
+        publisher.publish(_job(n) for n in range(2000))
+
+
+def _job(number: int) -> Outgoing:
+    """Every second message is of one tenant, and takes long."""
+    tenant = "<i>acme</i>" if number % 2 else f"quiet-{number % 3}"
+    properties = Properties(headers={"tenant": tenant}, delivery_mode=1)
+    return Outgoing(b"slow" if number % 2 else b"x", "jobs", "", properties)
 
 
 ROWS = "#queues tbody tr, #rates tbody tr, #failures tbody tr, #spark tbody tr, #processes tbody tr"
@@ -82,7 +94,7 @@ ROWS = "#queues tbody tr, #rates tbody tr, #failures tbody tr, #spark tbody tr, 
 def test_every_panel_is_drawn_with_a_fleet_of_three_and_a_query(
     channel: Channel, uri: str, browser: Browser, tmp_path: Path
 ) -> None:
-    feed(channel)
+    feed(channel, uri)
     publish(channel, "reports", [b"<script>alert(9)</script>"])
     with (
         served(uri, actions=True) as (page, url),
