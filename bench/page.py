@@ -53,10 +53,10 @@ def main(uri: str) -> None:
         print(rows[-1], flush=True)
     text = [
         f"## The live page\n\nOne consumer of {QUEUES} queues with one worker, which is always busy. "
-        f"Statistics and {VIEWERS} viewers are switched on and off beside it, for {_SLICE:g} s each, in {PAIRS} "
-        "interleaved pairs. Ratios are with over without: the mean of the pairs, without the lowest and the "
-        "highest tenth, and where it lies with a probability of 90 %. The last column is the CPU of the threads "
-        "that report and serve, over that of the whole process: it is the finer measure.\n",
+        f"Statistics and {VIEWERS} viewers are switched on and off beside it, for {_SLICE:g} s each, in "
+        f"{PAIRS} interleaved pairs. Ratios are with over without: the mean of the pairs, without the lowest "
+        "and the highest tenth, and where it lies with a probability of 90 %. The last column is the CPU of "
+        "the threads that report and serve, over that of the whole process: it is the finer measure.\n",
         "| statistics | messages/s, silent | messages/s, ratio | CPU of a message, ratio | those threads |",
         "|---|--:|--:|--:|--:|",
         *rows,

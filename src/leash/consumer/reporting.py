@@ -108,6 +108,7 @@ def _queue(each: QueueStats) -> dict[str, Any]:
         "buffered": each.buffered,
         "in_work": each.in_work,
         "handled": each.handled,
+        "cost": each.cost,
         "target": round(each.target_share, 5),
         "handler_seconds": round(each.handler_seconds, 4),
         "rate": each.rate,
