@@ -74,7 +74,9 @@ def test_a_share_is_by_cost_and_among_the_queues_of_the_same_processes() -> None
         fleet.heard(50 + seconds, report("b", seconds, queues={"big": big, "small": small}))
         other = queue(handled=7 * factor, depth=5)
         fleet.heard(50 + seconds, report("c", seconds, queues={"other": other}))
-    found = {each["name"]: each for each in fleet.view(60.0)["queues"]}
+    view = fleet.view(60.0)
+    assert view["groups"] == [["a", "b"], ["c"]]
+    found = {each["name"]: each for each in view["queues"]}
     assert {name: each["target"] for name, each in found.items()} == {"big": 0.5, "small": 0.5, "other": 1.0}
     assert found["big"]["share"] == pytest.approx(18 / 19)
     assert found["other"]["share"] == 1.0

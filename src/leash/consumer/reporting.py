@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import leash
-from leash.amqp.broadcast import CONTROL, STATS, Broadcast
+from leash.amqp.broadcast import CONTROL, STATS, VERSION, Broadcast
 from leash.consumer.stats import BudgetStats, QueueStats, Stats
 from leash.consumer.tally import TenantsStats
 from leash.errors import LeashError
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logger("leash.consumer")
 
-VERSION = 1
 EVERY, SELDOM = 1.0, 5.0
 """Seconds between two reports: usually, and at most, if reports cost more because of many queues."""
 COST = 0.005

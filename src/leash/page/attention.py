@@ -115,9 +115,11 @@ def _noisy_tenants(tenants: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         others = sum(other["of"] == each["of"] for other in tenants)
         most = max(_NOISY_PART, _NOISY_TENANT / others)
         if others > 1 and max(each["time"], each["messages"]) >= most:
-            shares = f"{each['time']:.0%} of the handlers' time and {each['messages']:.0%} of the messages"
-            text = f"tenant of {each['of']}: takes {shares}; it waits in {each['lane']}"
-            yield {"level": 1, "kind": "noisy", "tenant": each["tenant"] or "(none)", "text": text}
+            shares = (
+                f"{_part(each['time'])} of the handlers' time and {_part(each['messages'])} of the messages"
+            )
+            said = {"level": 1, "kind": "noisy", "tenant": each["tenant"] or "(none)", "lane": each["lane"]}
+            yield said | {"text": f"takes {shares} of {each['of']}; its lane is {each['lane']}"}
 
 
 def _noisy(queue: dict[str, Any], total: int) -> Iterator[dict[str, Any]]:
@@ -125,6 +127,12 @@ def _noisy(queue: dict[str, Any], total: int) -> Iterator[dict[str, Any]]:
     time, target, depth = queue["time_share"], queue["target"], queue["depth"] or 0
     said = {"level": 1, "kind": "noisy", "queue": queue["name"]}
     if target and time > max(_NOISY_PART, _NOISY_TIME * target):
-        yield said | {"text": f"takes {time:.0%} of the handlers' time, with {target:.0%} of the quanta"}
+        yield said | {
+            "text": f"takes {_part(time)} of the handlers' time, with {_part(target)} of the quanta"
+        }
     elif depth > _MANY and depth > _NOISY_DEPTH * total:
-        yield said | {"text": f"has {depth / total:.0%} of all messages that wait: {depth}"}
+        yield said | {"text": f"has {_part(depth / total)} of all messages that wait: {depth}"}
+
+
+def _part(share: float) -> str:
+    return f"{100 * share:.0f} %"

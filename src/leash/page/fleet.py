@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from leash.consumer.reporting import VERSION
+from leash.amqp.broadcast import VERSION
 from leash.page import attention, budgets, noisy, sound
 from leash.page import queues as all_queues
 
@@ -141,7 +141,7 @@ class Fleet:
         gone = [
             each.last for each in self._processes.values() if each.gone(now) and not each.last["stopping"]
         ]
-        queues = all_queues.of(((each.last, *each.took()) for each in alive), gone)
+        queues, groups = all_queues.of(((each.last, *each.took()) for each in alive), gone)
         processes = [_process(each, now) for each in self._processes.values()]
         queries = [_query(now, each) for each in self._queries.values()]
         tills = [each for each in self._tills.values() if not each.gone(now)]
@@ -155,7 +155,7 @@ class Fleet:
         )
         tenants = _tenants(alive)
         found = attention.of(queues, processes, shared, tenants, self.trouble)
-        marks = {each["queue"]: each for each in reversed(found) if each.get("queue")}
+        marks = {each.get("queue") or each.get("lane"): each for each in reversed(found)}
         for queue in queues:
             mark = marks.get(queue["name"])
             waits = bool(queue["depth"]) and not used_up.isdisjoint(queue["budgets"])
@@ -181,6 +181,7 @@ class Fleet:
             },
             "attention": found,
             "queues": queues,
+            "groups": groups,
             "processes": sorted(processes, key=lambda process: (process["state"] == "here", process["name"])),
             "budgets": shared,
             "spark": sorted(queries, key=lambda query: str(query["name"])),

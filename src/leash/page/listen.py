@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from leash.amqp.broadcast import CONTROL, STATS, Broadcast
+from leash.amqp.broadcast import CONTROL, STATS, VERSION, Broadcast
 from leash.amqp.uri import Uri
 from leash.consumer.consumer import Consumer
-from leash.consumer.reporting import EVERY, VERSION, Reporter, alive, identity, pace, report
+from leash.consumer.reporting import EVERY, Reporter, alive, identity, pace, report
 from leash.errors import ConfigError
 
 Heard = Callable[[float, Any], None]

@@ -7,9 +7,8 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-from leash.amqp.broadcast import STATS, Broadcast
+from leash.amqp.broadcast import STATS, VERSION, Broadcast
 from leash.amqp.uri import Uri
-from leash.consumer.reporting import VERSION
 from leash.errors import LeashError
 
 _ROWS = [[str, str, messages, seconds] for messages in (int, float) for seconds in (int, float)]

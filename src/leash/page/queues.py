@@ -11,10 +11,13 @@ from leash.page.percentiles import between, percentile
 Report = dict[str, Any]
 
 
-def of(looks: Iterable[tuple[Report, Report, float]], gone: Iterable[Report] = ()) -> list[dict[str, Any]]:
+def of(
+    looks: Iterable[tuple[Report, Report, float]], gone: Iterable[Report] = ()
+) -> tuple[list[dict[str, Any]], list[list[str]]]:
     """Each queue, over all processes: of each its last report, an older one, and the seconds in between.
 
     `gone`: the last reports of processes that are gone. Queues that only they consumed are shown too.
+    Returns the queues, and the names of the processes of each group of queues that share work.
     """
     found: dict[str, dict[str, Any]] = {}
     for last, first, seconds in looks:
@@ -28,7 +31,7 @@ def of(looks: Iterable[tuple[Report, Report, float]], gone: Iterable[Report] = (
         for name, now in last["queues"].items():
             if name not in found:
                 found[name] = _empty(name, now) | {"lost": True, "depth": now.get("depth", 0)}
-    _group(found.values())
+    groups = _group(found.values())
     costs, spent = Counter[int](), Counter[int]()
     for queue in found.values():
         costs[queue["group"]] += queue["cost"]
@@ -41,7 +44,7 @@ def of(looks: Iterable[tuple[Report, Report, float]], gone: Iterable[Report] = (
         queue["usual"] = percentile(queue["ever"], 0.99)
         for inner in ("waited", "took", "ever", "cost", "spent", "by"):
             del queue[inner]
-    return list(found.values())
+    return list(found.values()), groups
 
 
 def compete(queues: list[dict[str, Any]], used_up: set[str]) -> None:
@@ -56,8 +59,8 @@ def compete(queues: list[dict[str, Any]], used_up: set[str]) -> None:
         queue["target"] = queue["quantum"] / (quanta[queue["group"]] or 1)
 
 
-def _group(queues: Collection[dict[str, Any]]) -> None:
-    """Queues share work only with those that the same processes consume; number these groups."""
+def _group(queues: Collection[dict[str, Any]]) -> list[list[str]]:
+    """Queues share work only with those that the same processes consume: number these groups."""
     towards: dict[str, str] = {}
 
     def head(process: str) -> str:
@@ -69,9 +72,14 @@ def _group(queues: Collection[dict[str, Any]]) -> None:
         for each in queue["by"]:
             towards[head(each)] = head(next(iter(queue["by"])))
     numbers: dict[str, int] = {}
+    names: list[set[str]] = []
     for queue in queues:
         by = next(iter(queue["by"]), None)
         queue["group"] = -1 if by is None else numbers.setdefault(head(by), len(numbers))
+        if by is not None:
+            names += [set()] * (len(numbers) - len(names))
+            names[queue["group"]] = names[queue["group"]] | {*queue["by"].values()}
+    return [sorted(each) for each in names]
 
 
 def _held_back(queue: Mapping[str, Any], used_up: set[str]) -> bool:
@@ -93,7 +101,7 @@ def _empty(name: str, now: Mapping[str, Any]) -> dict[str, Any]:
         "lost": False,
         "budgets": [name for name in now.get("budgets", []) if isinstance(name, str)],
         "consumed": 0,
-        "by": set(),
+        "by": {},
         "cost": 0,
         "spent": 0.0,
         "waited": [],
@@ -108,7 +116,7 @@ def _add(
     handled = now.get("handled", 0) - then.get("handled", 0) if then else 0
     queue["processes"] += 1
     queue["consumed"] += bool(now.get("consumed"))
-    queue["by"].add(report["id"])
+    queue["by"][report["id"]] = report["name"]
     queue["cost"] += _cost(now) - _cost(then) if then else 0
     queue["rate"] += handled / seconds if seconds else 0.0
     queue["spent"] += now.get("handler_seconds", 0.0) - then.get("handler_seconds", 0.0) if then else 0.0
