@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -21,10 +24,13 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from leash import Breaker, Consumer, Queue
+from leash.amqp import Channel
+from leash.amqp.topology import declare_queue
 from leash.cli.main import app
 from leash.consumer import health
 from leash.consumer.metrics import ConsumerCollector
 from leash.testing import Rehearsal
+from tests.consumer.kit import depth, publish
 from tests.waiting import started, until
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -262,3 +268,57 @@ def test_the_manifest_asks_what_the_code_serves_and_waits_longer_than_the_drain(
     secret = variable["valueFrom"]["secretKeyRef"]
     assert manifest("Secret")["metadata"]["name"] == secret["name"]
     assert secret["key"] in manifest("Secret")["stringData"]
+
+
+SHOP = """
+import os, time
+from leash import Consumer
+
+consumer = Consumer(os.environ["LEASH_URI"], ["orders"], workers=1)
+
+@consumer.handler
+def work(message):
+    os.write(1, b"begun\\n")
+    time.sleep(float(message.body))
+"""
+
+
+def test_the_manifests_command_answers_its_probes_and_ends_in_good_order(
+    channel: Channel, uri: str, tmp_path: Path
+) -> None:
+    """As process 1 of a pod, without Kubernetes: only the address and the Secret's content are others."""
+    pod = manifest("Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    port = free_port()
+    command = [each.replace("0.0.0.0:8080", f"127.0.0.1:{port}") for each in container["command"]]
+    command[0] = str(Path(sys.executable).with_name(command[0]))
+    (tmp_path / "shop.py").write_text(SHOP)
+    environment = {"PATH": os.environ["PATH"], container["env"][0]["name"]: uri}
+
+    def probe(name: str) -> int:
+        url = f"http://127.0.0.1:{port}{container[name]['httpGet']['path']}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as got:
+                return int(got.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        except OSError:
+            return 0
+
+    declare_queue(channel, "orders")
+    with started(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        until(lambda: probe("startupProbe") == 200)
+        until(lambda: probe("readinessProbe") == 200)
+        publish(channel, "orders", [b"1", b"0"])
+        assert process.stdout is not None
+        assert any(line == "begun\n" for line in iter(process.stdout.readline, ""))
+        process.send_signal(signal.SIGTERM)
+        until(lambda: probe("readinessProbe") != 200)
+        assert probe("livenessProbe") in (200, 0)  # it is draining, or done
+        out, err = process.communicate(timeout=pod["terminationGracePeriodSeconds"] + 60)
+    assert process.returncode == 0, out + err
+    assert "event=stopped in_time=true" in err
+    until(lambda: depth(channel, "orders") == 1)  # what was begun is done, what was not is given back

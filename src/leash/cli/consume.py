@@ -197,7 +197,11 @@ def _looks(
             if ended:
                 return
             continue
-        show(before, now)
+        try:
+            show(before, now)
+        except BrokenPipeError:  # nobody reads any more, as after `| head`; the work goes on
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return
         before = now
         if ended:
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -71,19 +72,20 @@ class Page:
         """Serve; returns the address, with the token behind it."""
         answer = type("Answer", (_Answer,), {"page": self})
         try:
-            self._server = _Server((host, port), answer)
+            self._server = (_Server6 if ":" in host else _Server)((host, port), answer)
         except OSError as error:
             why = f"a port that is free on {host} ({error.strerror or error})"
             raise ConfigError("port", port, why) from error
         port = self._server.server_address[1]
-        names = {host, "127.0.0.1", "localhost", *self._hosts}
+        shown = f"[{host}]" if ":" in host else host
+        names = {shown.lower(), "127.0.0.1", "localhost", "[::1]", *self._hosts}
         self.names = {f"{name}:{port}" for name in names} | set(self._hosts)
         self.source = self._heard_of(self.heard)
         for target in (self._server.serve_forever, self._tick):
             thread = threading.Thread(target=target, name="leash-page", daemon=True)
             self._threads.append(thread)
             thread.start()
-        shown = "127.0.0.1" if host in ("0.0.0.0", "") else host  # noqa: S104
+        shown = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}.get(host, shown)  # noqa: S104
         return f"http://{shown}:{port}/" + (f"#token={self.token}" if self.token else "")
 
     def stop(self) -> None:
@@ -134,6 +136,10 @@ class Page:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
 
 
 class _Answer(BaseHTTPRequestHandler):
