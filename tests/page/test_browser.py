@@ -223,7 +223,7 @@ def test_a_snapshot_is_one_file_that_draws_itself_and_fetches_nothing(
         said = CliRunner().invoke(
             app, ["page", "--once", "--html", str(path)], env={"LEASH_URI": uri}, catch_exceptions=False
         )
-    assert said.exit_code == 0
+    assert said.exit_code == 0, said.output
     assert f"Snapshot: {path}" in said.output
     assert parse(uri).password not in path.read_text()
     browser.open(path.as_uri())

@@ -156,12 +156,20 @@ def test_a_second_page_hears_the_same_and_nonsense_harms_nobody(channel: Channel
         until(lambda: first.view()["processes"] and second.view()["processes"])
         with Publisher(channel.connection) as publisher:
             for exchange in ("leash.stats", "leash.control"):
-                for body in (b"", b"\xff", b"[]", b'{"v":1}', b'{"v":1,"kind":"consumer"}', b'{"v":9}'):
+                for body in (
+                    b"[" * 100_000,
+                    b"",
+                    b"\xff",
+                    b"[]",
+                    b'{"v":1}',
+                    b'{"v":1,"kind":"consumer"}',
+                    b'{"v":9}',
+                ):
                     publisher.publish([Outgoing(body, exchange)])
             for nonsense in ({"queue": "nope"}, {"queue": "q", "action": "quantum", "value": "x"}):
                 body = json.dumps({"v": 1, "action": "pause", **nonsense}).encode()
                 publisher.publish([Outgoing(body, "leash.control")])
-        until(lambda: first.fleet.strangers >= 5)
+        until(lambda: first.fleet.strangers >= 6)
         assert consumer.stats().queues["q"].why == ""
         assert consumer.stats().queues["q"].quantum == 1
         until(lambda: first.view()["processes"][0]["state"] == "here")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,7 +36,7 @@ def list_(uri: which.BrokerUri = None, as_json: output.Json = False) -> None:
         names = _names(place, connection.uri.vhost)
         cards = {name: _card(connection, name) for name in names}
     if as_json:
-        output.say([{"name": name, **card.numbers} for name, card in cards.items()])
+        output.say([{"name": name, **_plain(card.numbers)} for name, card in cards.items()])
         return
     if not cards:
         typer.echo("There are no budgets.")
@@ -57,8 +58,8 @@ def show(name: Name, uri: which.BrokerUri = None, as_json: output.Json = False) 
         cooling = ready(connection, cooling_queue(name, card.generation)) if card.form == "cooling" else None
     shape = terms_of(name, card.numbers).shape
     if as_json:
-        told = {"name": name, "numbers": card.numbers, "in_code": card.asked, "tokens": len(shape.worths)}
-        told |= {"worth": shape.worth, "ready": here, "cooling": cooling}
+        told = {"name": name, "numbers": _plain(card.numbers), "in_code": _plain(card.asked)}
+        told |= {"tokens": len(shape.worths), "worth": shape.worth, "ready": here, "cooling": cooling}
         output.say(told | {"period": None if card.form == "held" else shape.period / 1000})
         return
     typer.echo(f"numbers  {spoken(card.numbers)}")
@@ -152,6 +153,11 @@ def _card(connection: Connection, name: str) -> Card:
     if card is None:
         raise _none(name)
     return card
+
+
+def _plain(numbers: dict[str, Any]) -> dict[str, Any]:
+    """With the rate as a number: it is kept as a fraction."""
+    return {name: float(Fraction(each)) if name == "rate" else each for name, each in numbers.items()}
 
 
 def _none(name: str) -> BudgetError:

@@ -227,7 +227,7 @@ class Reporter:
                 return
             if asked.get("to") not in (None, self._who["id"]) or name not in self._consumer.stats().queues:
                 return
-        except (ValueError, KeyError, TypeError, LeashError):
+        except (ValueError, KeyError, TypeError, RecursionError, LeashError):
             return  # of another version, perhaps
         asker = str(asked.get("from", ""))[:200]
         try:

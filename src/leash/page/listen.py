@@ -38,7 +38,7 @@ class Exchange:
     def _hear(self, body: bytes) -> None:
         try:
             told = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             told = None
         self._heard(time.time(), told)
 

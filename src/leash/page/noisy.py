@@ -42,7 +42,7 @@ def listen(uri: str | Uri, name: str, seconds: float) -> Heard:
             if told["v"] == VERSION and not told.get("stopping") and sound(tenants):
                 with lock:
                     reports.update({told["id"]: tenants} if tenants["name"] == name else {})
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return  # of another kind or version
 
     broadcast = Broadcast(uri, "leash tenants top", STATS, hear)

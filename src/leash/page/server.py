@@ -53,7 +53,7 @@ class Page:
         self.actions = actions
         self.token = secrets.token_urlsafe(24) if actions is not None else None
         fleet.about["actions"] = actions is not None
-        self._hosts = hosts
+        self._hosts = tuple(name.lower() for name in hosts)
         self._lock = threading.Lock()
         self._heard_of = source
         self.source: Exchange | Own | None = None
@@ -108,21 +108,28 @@ class Page:
         """Once a second, and at the moment when a process has been silent for too long."""
         pause = EVERY
         while not self._left.wait(pause):
-            began = time.thread_time()
-            trouble = self.source.trouble if self.source is not None else None
-            with self._lock:
-                self.fleet.trouble = trouble
-                now = time.time()
-                view = self.fleet.tick(now)
-                silence = self.fleet.silence(now)
-            body = json.dumps(view, separators=(",", ":"))
-            with self.ticked:
-                self.event = f"data: {body}\n\n".encode()
-                self.ticked.notify_all()
-            if self.source is not None and self.source.thrifty:
-                pause = pace(time.thread_time() - began)
-            else:
-                pause = EVERY if silence is None else min(EVERY, silence + 0.01)
+            try:
+                pause = self._turn()
+            except Exception:  # the next view may be better
+                log.exception("event=page_failed")
+                pause = EVERY
+
+    def _turn(self) -> float:
+        """Make an event of what is known now; returns the seconds until the next."""
+        began = time.thread_time()
+        trouble = self.source.trouble if self.source is not None else None
+        with self._lock:
+            self.fleet.trouble = trouble
+            now = time.time()
+            view = self.fleet.tick(now)
+            silence = self.fleet.silence(now)
+        body = json.dumps(view, separators=(",", ":"))
+        with self.ticked:
+            self.event = f"data: {body}\n\n".encode()
+            self.ticked.notify_all()
+        if self.source is not None and self.source.thrifty:
+            return pace(time.thread_time() - began)
+        return EVERY if silence is None else min(EVERY, silence + 0.01)
 
     def view(self) -> dict[str, Any]:
         with self._lock:
@@ -187,7 +194,7 @@ class _Answer(BaseHTTPRequestHandler):
             asked = json.loads(body)
             done = self.page.actions.do(self.path, asked, self._who(), self.page.source.ask)
             self._json(200, done)
-        except (LeashError, ValueError, KeyError, TypeError) as error:
+        except (LeashError, ValueError, KeyError, TypeError, RecursionError) as error:
             self._json(400, {"error": str(error) or type(error).__name__})
 
     def _refusal(self) -> str | None:

@@ -141,7 +141,7 @@ function buttons(q, cell) {
   cell.className = "actions";
   cell.replaceChildren(...[pause, "quantum", "rate"].map((action) => {
     const button = make("button", "", action); button.type = "button";
-    button.onclick = () => state.act(action, q);
+    button.onclick = () => state.act(action, last.queues.find((each) => each.name === q.name) || q);
     return button;
   }));
   return undefined;
@@ -150,9 +150,14 @@ function buttons(q, cell) {
 // On a phone a name has a line to itself.
 const named = (q, cell) => { cell.title = q.name; return innerWidth <= 560 ? q.name : cut(q.name, innerWidth < 1200 ? 22 : 34); };
 
+let order = new Map();
+
 function queues(view) {
   const wanted = state.filter.toLowerCase();
-  const found = wanted ? view.queues.filter((q) => q.name.toLowerCase().includes(wanted)) : view.queues;
+  let found = wanted ? view.queues.filter((q) => q.name.toLowerCase().includes(wanted)) : view.queues;
+  // While somebody points at a row it stays where it is: a button must not move away from under the pointer.
+  if (!$("#queues tbody").matches(":hover, :focus-within")) order = new Map(view.queues.map((q, at) => [q.name, at]));
+  else found = [...found].sort((a, b) => (order.get(a.name) ?? Infinity) - (order.get(b.name) ?? Infinity) || 0);
   const shown = state.all ? found : found.slice(0, SHOWN);
   const columns = [
     ["queue", named, "name"],
