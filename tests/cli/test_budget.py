@@ -39,8 +39,8 @@ def test_budgets_are_listed_shown_changed_and_deleted(
         "sms: rate=5/2 per second, burst=100"
     )
     assert "in code  rate=50 per second" in said(budget("show", "sms", uri=uri))
-    listed = [{"name": "pdf", "at_once": 20}, {"name": "sms", "rate": 2.5, "burst": 100, "lease": 0.1}]
-    assert json.loads(said(budget("list", "--json", uri=uri))) == listed
+    told = [{"name": "pdf", "at_once": 20}, {"name": "sms", "rate": 2.5, "burst": 100, "lease": 0.1}]
+    assert json.loads(said(budget("list", "--json", uri=uri))) == told
     shown = json.loads(said(budget("show", "sms", "--json", uri=uri)))
     assert (shown["numbers"]["rate"], shown["in_code"]["rate"], shown["tokens"]) == (2.5, 50.0, 100)
     assert shown["period"] == 40.0

@@ -59,12 +59,10 @@ def test_an_action_needs_the_token_the_origin_the_host_and_to_be_allowed(
         wrong: list[Any] = [{}, {"queue": 3}, {"queue": "q"}, {"queue": "q", "keys": []}, []]
         for body in wrong:
             assert ask(url, "/api/purge", body, **GOOD, **token)[0] == 400
-        for change in (
-            {"action": "drop"},
-            {"action": "quantum", "value": 0},
-            *({"action": "rate", "value": value} for value in ("x", True, -1, float("nan"), float("inf"))),
-        ):
-            assert ask(url, "/api/change", {"queue": "q", **change}, **GOOD, **token)[0] == 400
+        rates = [("rate", value) for value in ("x", True, -1, float("nan"), float("inf"))]
+        for action, value in [("drop", None), ("quantum", 0), ("quantum", True), *rates]:
+            change = {"queue": "q", "action": action, "value": value}
+            assert ask(url, "/api/change", change, **GOOD, **token)[0] == 400
         assert page.token not in caplog.text
         assert caplog.text.count("event=action_refused") == 4 * len(
             [each for each in refused if "Host" not in each]

@@ -58,7 +58,7 @@ def show(name: Name, uri: which.BrokerUri = None, as_json: output.Json = False) 
         cooling = ready(connection, cooling_queue(name, card.generation)) if card.form == "cooling" else None
     shape = terms_of(name, card.numbers).shape
     if as_json:
-        told = {"name": name, "numbers": _plain(card.numbers), "in_code": _plain(card.asked)}
+        told: dict[str, Any] = {"name": name, "numbers": _plain(card.numbers), "in_code": _plain(card.asked)}
         told |= {"tokens": len(shape.worths), "worth": shape.worth, "ready": here, "cooling": cooling}
         output.say(told | {"period": None if card.form == "held" else shape.period / 1000})
         return
