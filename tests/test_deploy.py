@@ -23,7 +23,7 @@ import typer
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from leash import Breaker, Consumer, Queue
+from leash import Breaker, Budget, Consumer, Queue
 from leash.amqp import Channel
 from leash.amqp.topology import declare_queue
 from leash.cli.main import app
@@ -34,7 +34,8 @@ from tests.consumer.kit import depth, publish
 from tests.waiting import started, until
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
-_WORDS = {"by", "on", "and", "unless", "le", "bool", "queue", "job", "instance", "datasource"}
+SMS = Budget("sms", rate=1000)
+_WORDS = {"budget", "by", "on", "and", "unless", "le", "bool", "queue", "job", "instance", "datasource"}
 _FUNCTIONS = {
     *("sum", "max", "min", "avg", "rate", "increase", "deriv", "histogram_quantile", "label_values"),
 }
@@ -49,7 +50,7 @@ PROMETHEUS = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def scrape() -> str:
     """All that a scrape can show."""
-    consumer = Consumer("amqp://localhost", [Queue("q", rate=1, breaker=Breaker())])
+    consumer = Consumer("amqp://localhost", [Queue("q", rate=1, breaker=Breaker(), budget=SMS)])
     consumer.handler(lambda _: None)
     registry = CollectorRegistry()
     registry.register(ConsumerCollector(consumer))
@@ -181,7 +182,7 @@ def free_port() -> int:
 def test_every_panel_of_the_dashboard_gets_an_answer_from_a_prometheus_that_scrapes_a_consumer(
     tmp_path: Path,
 ) -> None:
-    consumer = Consumer("amqp://localhost", [Queue("q", rate=1000, burst=1000)])
+    consumer = Consumer("amqp://localhost", [Queue("q", rate=1000, burst=1000, budget=SMS)])
     consumer.handler(lambda _: None)
     registry = CollectorRegistry()
     registry.register(ConsumerCollector(consumer))
