@@ -31,10 +31,11 @@ from leash.page.fleet import Fleet
 from leash.page.listen import Own
 from leash.page.server import Page
 
-PAIRS, VIEWERS, BODY, QUEUES = 24, 5, 100, 10
+PAIRS, VIEWERS, BODY, QUEUES = 16, 5, 100, 10
 ENOUGH = 300_000
 """Messages that wait before a run begins; more are published between two pairs."""
-_SLICE, _SETTLE = 1.5, 0.3  # seconds: of a measurement, and before it
+_SLICE, _SETTLE = 2.0, 0.3
+"""Seconds of a measurement, and before it. Reports come after whole seconds: two of them in each."""
 _WORK = range(1500)
 """What a handler adds up: some 20 us. The consumer's process is to be the limit, not the broker."""
 OUTSIDE, INSIDE = "reports, and a `leash page` elsewhere", "`leash consume --page`"

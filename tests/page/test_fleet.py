@@ -175,6 +175,7 @@ def test_a_budget_is_summed_over_all_who_use_it_and_one_that_is_used_up_is_found
         (queue(), queue(consumed=False), "not consumed"),
         (queue(), queue(failed=3), "failing"),
         (queue(rate=5), queue(rate=5, why="throttled", resumes=0.2, depth=10), "throttled"),
+        (queue(rate=5), queue(rate=5, tokens=0.7, depth=10), "throttled"),
         (queue(), queue(why="paused", consumed=False), "paused"),
         (queue(), queue(why="breaker open", breaker="open", depth=10), "breaker open"),
         (queue(), queue(breaker="half-open"), "breaker open"),
@@ -191,6 +192,10 @@ def test_each_trouble_is_found_and_named_with_its_queue(
     assert kinds(view) == [(kind, "it")]
     assert view["queues"][0]["name"] == "it"
     assert view["queues"][0]["trouble"] == kind
+
+
+def test_a_queue_that_has_just_used_its_token_and_has_no_more_messages_is_not_throttled() -> None:
+    assert kinds(fed({"q": queue(rate=5)}, {"q": queue(rate=5, tokens=0.2, handled=9)})) == []
 
 
 def test_a_handler_that_always_takes_long_is_not_stuck() -> None:

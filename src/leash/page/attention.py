@@ -84,7 +84,7 @@ def _queue(queue: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if queue["breaker"] not in ("", "closed"):
         waiting = f"; {queue['depth']} wait" if queue["depth"] else ""
         yield say(2, "breaker open", f"its handler fails again and again: single probes{waiting}")
-    if queue["why"] == "throttled" or (queue["tokens"] is not None and queue["tokens"] < 1):
+    if queue["why"] == "throttled":
         until = f", goes on in {queue['resumes']:.1f} s" if queue["resumes"] else ""
         waiting = f"; {queue['depth']} wait" if queue["depth"] else ""
         yield say(1, "throttled", f"is at its rate of {queue['limit']:g} a second{until}{waiting}")

@@ -132,7 +132,7 @@ def _add(
     if "rate" in now:
         queue["limit"] = (queue["limit"] or 0) + now["rate"]
         queue["tokens"] = (queue["tokens"] or 0) + now.get("tokens", 0)
-    queue["why"] = queue["why"] or now.get("why", "")
+    queue["why"] = queue["why"] or now.get("why", "") or ("throttled" if _at_rate(now) else "")
     if now.get("breaker") and queue["breaker"] in ("", "closed"):
         queue["breaker"] = now["breaker"]
     queue["reason"] = queue["reason"] or now.get("reason", "")
@@ -146,3 +146,8 @@ def _add(
 def _cost(told: Mapping[str, Any]) -> float:
     """What its messages cost: their number, bytes, time ..., as its consumer counts it."""
     return float(told.get("cost", told.get("handled", 0)))
+
+
+def _at_rate(told: Mapping[str, Any]) -> bool:
+    """True if messages wait and there is no token: it may be between two turns, and not say so itself."""
+    return "rate" in told and told.get("tokens", 0) < 1 and bool(told.get("depth"))
