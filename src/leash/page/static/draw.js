@@ -228,8 +228,10 @@ function failures(view) {
 }
 
 function tenants(view) {
+  const noisy = new Set(view.attention.filter((each) => each.tenant).map((each) => each.tenant + " " + each.lane));
   table("#tenants", [
     ["tenant", (t, cell) => { cell.title = `of ${t.of}`; return t.tenant || "(none)"; }, "name"],
+    ["", (t) => (noisy.has((t.tenant || "(none)") + " " + t.lane) ? "noisy" : ""), "word trouble level1"],
     ["time", (t) => percent(t.time)], ["messages", (t) => percent(t.messages)], ["lane", (t) => t.lane, "text"],
   ], view.tenants || [], "No consumer of tenants has reported.");
 }
