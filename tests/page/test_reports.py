@@ -8,15 +8,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from typer.testing import CliRunner
 
 from leash import Budget, Consumer, Queue
 from leash.amqp import Channel, Outgoing, Publisher
 from leash.amqp.uri import parse
 from leash.broker import Broker
+from leash.cli.main import app
 from leash.consumer import reporting
+from leash.errors import LeashError
 from leash.page.listen import Exchange
 from tests.consumer.kit import fill, publish, running, until
 from tests.page.kit import served
@@ -54,6 +58,18 @@ def test_without_permission_the_page_says_so_and_consumers_go_on(
         publish(channel, "q", [b"more"])
         until(lambda: done[-1] == b"more")
         assert consumer.stats().connected
+
+
+def test_a_snapshot_that_heard_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leash.cli.page._PATIENCE", 0.3)
+    path = tmp_path / "page.html"
+    said = CliRunner().invoke(
+        app, ["page", "--once", "--html", str(path)], env={"LEASH_URI": "amqp://u:secret@127.0.0.1:1"}
+    )
+    assert isinstance(said.exception, LeashError)
+    assert "nothing could be heard: 127.0.0.1:1" in str(said.exception)
+    assert "The page hears nothing: 127.0.0.1:1" in path.read_text()
+    assert "secret" not in path.read_text() + said.output + str(said.exception)
 
 
 MAY_NOT = r"^(?!leash\.stats$).*$"
