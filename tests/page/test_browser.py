@@ -151,6 +151,10 @@ def test_every_panel_is_drawn_with_a_fleet_of_three_and_a_query(
                     assert len(browser.run(f"document.querySelector('#{panel}').innerText")) > 20, panel
                 assert browser.run(SIDEWAYS) == []
                 browser.shot(tmp_path / f"{width}-{theme}.png")
+        for width in (700, 1280):  # in between
+            browser.open(url, width, 900)
+            browser.until("Number(document.documentElement.dataset.drawn) > 1")
+            assert browser.run(SIDEWAYS) == []
         assert "<b>free</b>" in browser.run("document.querySelector('#shares').innerText")
         assert browser.run(f"document.querySelectorAll('{MARKUP}').length") == 0
         workers[0].kill()

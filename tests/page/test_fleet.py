@@ -61,8 +61,10 @@ def test_a_queue_at_its_rate_or_without_waiting_messages_lowers_nobodys_target()
         "mail": queue(rate=5, handled=50, depth=900),
         "stuck": queue(in_work=1),
     }
-    targets = {each["name"]: each["target"] for each in fed(then, now)["queues"]}
+    found = {each["name"]: each for each in fed(then, now)["queues"]}
+    targets = {name: each["target"] for name, each in found.items()}
     assert targets == {"a": 0.5, "b": 0.5, "mail": 0.0, "stuck": 0.0}
+    assert found["a"]["share"] == 0.5  # of what those two had, not of all
 
 
 def test_a_share_is_by_cost_and_among_the_queues_of_the_same_processes() -> None:

@@ -48,15 +48,17 @@ def of(
 
 
 def compete(queues: list[dict[str, Any]], used_up: set[str]) -> None:
-    """Set targets: among queues that have work and are not held back."""
+    """Set targets, and shares beside them: among queues that have work and are not held back."""
     competing = [queue for queue in queues if queue["busy"] and not _held_back(queue, used_up)]
-    quanta = Counter[int]()
+    quanta, shares = Counter[int](), Counter[int]()
     for queue in queues:
         queue["target"] = 0.0
     for queue in competing:
         quanta[queue["group"]] += queue["quantum"]
+        shares[queue["group"]] += queue["share"]
     for queue in competing:
         queue["target"] = queue["quantum"] / (quanta[queue["group"]] or 1)
+        queue["share"] /= shares[queue["group"]] or 1
 
 
 def _group(queues: Collection[dict[str, Any]]) -> list[list[str]]:
