@@ -148,7 +148,7 @@ function buttons(q, cell) {
 }
 
 // On a phone a name has a line to itself.
-const named = (q, cell) => { cell.title = q.name; return innerWidth <= 600 ? q.name : cut(q.name, innerWidth < 1200 ? 22 : 34); };
+const named = (q, cell) => { cell.title = q.name; return innerWidth <= 600 ? q.name : cut(q.name, innerWidth < 1580 ? 20 : 34); };
 
 let order = new Map();
 
