@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -255,4 +256,48 @@ def test_a_thousand_queues_are_drawn_and_can_be_filtered(browser: Browser, tmp_p
     browser.until(f"/^[0-9]+$/.test({cell}.innerText)")
     browser.run("const f = document.querySelector('#filter'); f.value = '0042'; f.oninput({target: f})")
     browser.until("document.querySelectorAll('#queues tbody tr').length === 1")
+    assert browser.console == []
+
+
+class Silent:
+    """A source for a page whose reports are made up."""
+
+    trouble: str | None = None
+    thrifty = False
+
+    def ask(self, _: object) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_row_stays_where_it_is_while_somebody_points_at_it(browser: Browser) -> None:
+    page = Page(Fleet(), lambda _: Silent())  # type: ignore[arg-type, return-value]
+    queues, over = {"a": queue(depth=5), "b": queue(depth=1)}, threading.Event()
+
+    def tell() -> None:
+        while not over.wait(0.2):
+            page.heard(time.time(), report(queues=dict(queues)))
+
+    telling = threading.Thread(target=tell)
+    telling.start()
+    first = "document.querySelector('#queues tbody tr').cells[0].innerText === '{}'"
+    try:
+        browser.open(page.start("127.0.0.1", 0))
+        browser.until(first.format("a"))
+        place = browser.run(
+            "(() => { const r = document.querySelector('#queues tbody tr').getBoundingClientRect(); "
+            "return [r.x + 50, r.y + r.height / 2]; })()"
+        )
+        browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+        queues["b"] = queue(depth=1, why="paused")
+        browser.until("document.querySelector('#queues').innerText.includes('paused')")
+        assert browser.run(first.format("a"))
+        browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=5, y=5)
+        browser.until(first.format("b"))
+    finally:
+        over.set()
+        telling.join(60)
+        page.stop()
     assert browser.console == []
