@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -37,6 +39,12 @@ def test_budgets_are_listed_shown_changed_and_deleted(
         "sms: rate=5/2 per second, burst=100"
     )
     assert "in code  rate=50 per second" in said(budget("show", "sms", uri=uri))
+    told = [{"name": "pdf", "at_once": 20}, {"name": "sms", "rate": 2.5, "burst": 100, "lease": 0.1}]
+    assert json.loads(said(budget("list", "--json", uri=uri))) == told
+    shown = json.loads(said(budget("show", "sms", "--json", uri=uri)))
+    assert (shown["numbers"]["rate"], shown["in_code"]["rate"], shown["tokens"]) == (2.5, 50.0, 100)
+    assert shown["period"] == 40.0
+    assert json.loads(said(budget("show", "pdf", "--json", uri=uri)))["ready"] == 20
     assert said(budget("set", "pdf", "--at-once", "25", uri=uri)) == "pdf: at_once=25\n"
     assert "ready    25\n" in said(budget("show", "pdf", uri=uri))
     assert said(budget("delete", "sms", uri=uri)) == "Budget sms is deleted.\n"

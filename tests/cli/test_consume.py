@@ -119,6 +119,26 @@ def test_off_a_terminal_it_prints_lines_and_ends_in_good_order(
     assert parse(uri).password not in out + err
 
 
+def test_a_reader_that_leaves_does_not_disturb_the_work(channel: Channel, uri: str, folder: Path) -> None:
+    fill(channel, "gold", 100)
+    fill(channel, "free", 0)
+    command = [sys.executable, "-m", "leash.cli", "consume", "shop:consumer", "--every", "0.1"]
+    environment = {**os.environ, "LEASH_URI": uri}
+    with started(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("event=summary")
+        process.stdout.close()
+        until(lambda: depth(channel, "gold") == 0)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        err = process.stderr.read()
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err
+
+
 STUCK = """
     import os, time
     from leash import Consumer

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from leash.amqp import Channel
 from leash.broker import Broker, beside
 from leash.cli.main import app
+from leash.errors import ConfigError
 from tests.cli.kit import park
 from tests.consumer.kit import fill
 
@@ -24,6 +26,24 @@ def asked(*arguments: str, uri: str = "", status: int = 0) -> Any:
         raise result.exception
     assert result.exit_code == status, result.output
     return json.loads(result.stdout)
+
+
+NO_TABLE = {
+    *("consume", "run", "page", "demo", "ring remind", "dead retry", "dead purge", "budget set"),
+    *("budget delete", "tenants declare", "tenants adopt", "tenants unadopt", "tenants isolate"),
+    *("tenants release", "tenants delete", "stream create", "broker start", "broker stop", "broker uri"),
+}
+"""Commands that act, and say so in a line or two; and those that show something live."""
+
+
+def test_every_other_command_has_json() -> None:
+    def without(command: Any, path: str) -> set[str]:
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            return set() if any("--json" in each.opts for each in command.params) else {path}
+        return {found for name, each in inner.items() for found in without(each, f"{path} {name}".strip())}
+
+    assert without(typer.main.get_command(app), "") == NO_TABLE
 
 
 def test_parked_messages(channel: Channel, uri: str) -> None:
@@ -59,6 +79,13 @@ def test_partitions(uri: str, channel: Channel, tmp_path: Path) -> None:
     planned = asked("ring", "plan", "orders", "--weigh", "orders.0=2", "--json", uri=uri)
     assert planned["moved"] == pytest.approx(sum(move["share"] for move in planned["moves"]))
     assert planned["steps"]
+    assert asked("ring", "check", "orders", "--json", uri=uri)["in_order"] is True
+    again = asked("ring", "apply", "orders", "--weigh", "orders.0=2", "--yes", "--json", uri=uri)
+    assert again["moved"] == pytest.approx(planned["moved"])
+    assert asked("ring", "apply", "orders", "--yes", "--json", uri=uri)["steps"] == []
+    with pytest.raises(ConfigError, match="together with --yes"):
+        asked("ring", "apply", "orders", "--json", uri=uri)
+    routes = asked("ring", "route", "orders", "a", "b", "--json", uri=uri)
     keys = tmp_path / "keys"
     keys.write_text("a\na\nb\n")
     told = asked("ring", "skew", "orders", str(keys), "--json", uri=uri)

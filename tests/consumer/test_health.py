@@ -21,6 +21,7 @@ from leash.broker import Broker
 from leash.consumer.health import address, serve_health, unready
 from leash.errors import ConfigError
 from tests.consumer.kit import fill, publish, running, until
+from tests.page import kit as page
 
 
 def free_port() -> int:
@@ -136,12 +137,15 @@ def test_a_broker_that_is_killed_makes_it_unready_and_its_return_ready(
     consumer = Consumer(uri, ["q"])
     seen: list[bytes] = []
     consumer.handler(lambda message: seen.append(message.body))
-    with running(consumer), served(consumer) as port:
+    with running(consumer), served(consumer) as port, page.served(uri) as (live, _):
         assert ready(port)["ready"]
+        until(lambda: [each["state"] for each in live.view()["processes"]] == ["here"])
         broker.kill()
         until(lambda: not ready(port)["ready"])
         assert ready(port)["reason"] == "not connected to the broker"
         assert ask(port, "/healthz")[0] == 200
+        until(lambda: live.fleet.trouble)
+        assert live.view()["attention"][0]["kind"] == "page"
         until(lambda: len(waits(caplog)) >= 8)  # without a limit they would have grown far above it
         broker.start()
         until(lambda: ready(port)["ready"])
@@ -149,6 +153,8 @@ def test_a_broker_that_is_killed_makes_it_unready_and_its_return_ready(
         with connect(uri) as link:
             publish(link.channel(), "q", [b"again"])
         until(lambda: seen == [b"again"])
+        until(lambda: live.view()["trouble"] is None)
+        until(lambda: [each["state"] for each in live.view()["processes"]] == ["here"])
 
 
 def waits(caplog: pytest.LogCaptureFixture) -> list[float]:

@@ -175,6 +175,14 @@ def test_a_long_name_loses_its_middle() -> None:
     assert view.cut("abcdefghij", 10) == "abcdefghij"
     assert view.cut("abcdefghijk", 7) == "abc…ijk"
     assert view.cut("abcdefghijk", 8) == "abc…hijk"
+    assert view.cut("日本語のとても長い名前", 9) == "日本…名前"  # each takes two columns
+    assert view.cut("a\x1b[31m\nb", 20) == "a\\x1b[31m\\nb"  # a terminal would obey
+
+
+def test_long_names_are_cut_where_they_can_still_be_told_apart() -> None:
+    names = [f"tenant-{n:03d}.region-europe-west" for n in range(3)]
+    assert view.cuts(names, 16)[:2] == ["tenant-000…-west", "tenant-001…-west"]
+    assert view.cuts(["short", "abcdefghijk"], 7) == ["short", "abc…ijk"]
 
 
 def test_histograms_tell_how_long_messages_waited_and_took() -> None:

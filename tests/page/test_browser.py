@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from leash.page.server import Page
 from tests.consumer.kit import depth, fill, publish, running, until
 from tests.page.browser import CHROMIUM, Browser
 from tests.page.kit import queue, report, served
+from tests.page.worker import JOBS
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"
@@ -36,7 +38,8 @@ def fleet_of_three(uri: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     script = str(Path(__file__).with_name("worker.py"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     workers = [
-        subprocess.Popen([sys.executable, script, uri, f"worker-{n}"], env=environment) for n in range(3)
+        subprocess.Popen([sys.executable, script, uri, name], env=environment)
+        for name in ("worker-0", "worker-1", "tenants-0")
     ]
     try:
         yield workers
@@ -63,7 +66,7 @@ def a_query(uri: str, folder: Path, page: Page) -> Iterator[None]:
         spark_app.kill(process)
 
 
-def feed(channel: Channel) -> None:
+def feed(channel: Channel, uri: str) -> None:
     for name in ("gold", "<b>free</b>", "mail", "sms", "reports", "orders"):
         declare_queue(channel, name)
     with Publisher(channel.connection) as publisher:
@@ -73,16 +76,47 @@ def feed(channel: Channel) -> None:
         publisher.publish([Outgoing(b"stuck", "", "reports")])
         bad = Properties(message_id="<i>id</i>")
         publisher.publish([Outgoing(b"<script>alert(%d)</script>" % n, "", "mail", bad) for n in range(3)])
+    JOBS.declare(uri)
+    with Publisher(channel.connection) as publisher:
+        publisher.publish(_job(n) for n in range(2000))
 
 
-ROWS = "#queues tbody tr, #rates tbody tr, #failures tbody tr, #spark tbody tr, #processes tbody tr"
+def _job(number: int) -> Outgoing:
+    """Every second message is of one tenant, and takes long."""
+    tenant = "<i>acme</i>" if number % 2 else f"quiet-{number % 3}"
+    properties = Properties(headers={"tenant": tenant}, delivery_mode=1)
+    return Outgoing(b"slow" if number % 2 else b"x", "jobs", "", properties)
+
+
+PANELS = [
+    *(
+        "totals",
+        "attention",
+        "flow",
+        "shares",
+        "queues",
+        "windows",
+        "rates",
+        "budgets",
+        "failures",
+        "tenants",
+    ),
+    *("spark", "processes"),
+]
+MARKUP = "main b:not(#totals b):not(.changes b), main td i:not(.meter i), main img, main script"
+"""Elements that only a name or a body could have brought, if it were not shown as text."""
+SIDEWAYS = """
+    [...document.querySelectorAll(".scroll")].filter((each) => each.scrollWidth > each.clientWidth + 1)
+        .map((each) => each.closest("section").id)
+"""
+"""Panels of which a part is seen only by scrolling sideways."""
 
 
 @pytest.mark.spark
 def test_every_panel_is_drawn_with_a_fleet_of_three_and_a_query(
     channel: Channel, uri: str, browser: Browser, tmp_path: Path
 ) -> None:
-    feed(channel)
+    feed(channel, uri)
     publish(channel, "reports", [b"<script>alert(9)</script>"])
     with (
         served(uri, actions=True) as (page, url),
@@ -96,6 +130,9 @@ def test_every_panel_is_drawn_with_a_fleet_of_three_and_a_query(
         browser.until("document.querySelector('#attention').innerText.includes('stuck')")
         browser.until("document.querySelector('#attention').innerText.includes('throttled')")
         browser.until("document.querySelector('#attention').innerText.includes('sms-gateway')")
+        browser.until("document.querySelector('#attention').innerText.includes('<i>acme</i>')")
+        browser.until("document.querySelector('#tenants').innerText.includes('quiet-2')")
+        browser.until("document.querySelector('#shares').innerText.includes('in worker-0, worker-1')")
         browser.until("document.querySelector('#budgets').innerText.includes('used up')")
         browser.until("document.querySelector('#spark').innerText.includes('orders-to-lake')")
         browser.until("document.querySelector('#spark').innerText.includes('orders 100 %')")
@@ -111,27 +148,19 @@ def test_every_panel_is_drawn_with_a_fleet_of_three_and_a_query(
                 assert browser.run("document.querySelectorAll('canvas').length") == 2
                 ground = browser.run("getComputedStyle(document.body).backgroundColor")
                 assert (ground == "rgb(246, 247, 249)") is (theme == "light")
-                for panel in (
-                    "totals",
-                    "shares",
-                    "queues",
-                    "rates",
-                    "budgets",
-                    "failures",
-                    "spark",
-                    "processes",
-                    "windows",
-                ):
+                for panel in PANELS:
                     assert len(browser.run(f"document.querySelector('#{panel}').innerText")) > 20, panel
+                assert browser.run(SIDEWAYS) == []
                 browser.shot(tmp_path / f"{width}-{theme}.png")
+        for width in (700, 1280):  # in between
+            browser.open(url, width, 900)
+            browser.until("Number(document.documentElement.dataset.drawn) > 1")
+            assert browser.run(SIDEWAYS) == []
         assert "<b>free</b>" in browser.run("document.querySelector('#shares').innerText")
-        assert (
-            browser.run("document.querySelectorAll('main b:not(#totals b):not(.changes b), main img').length")
-            == 0
-        )
+        assert browser.run(f"document.querySelectorAll('{MARKUP}').length") == 0
         workers[0].kill()
         browser.until("document.querySelector('#processes').innerText.includes('gone')")
-        browser.until("document.querySelector('#attention').innerText.includes('worker-0')")
+        browser.until("document.querySelector('#attention').innerText.includes('gone')")
     assert browser.console == []
     assert {f"{urlsplit(each).scheme}://{urlsplit(each).netloc}/" for each in browser.requests} == {origin}
 
@@ -199,7 +228,7 @@ def test_a_snapshot_is_one_file_that_draws_itself_and_fetches_nothing(
         said = CliRunner().invoke(
             app, ["page", "--once", "--html", str(path)], env={"LEASH_URI": uri}, catch_exceptions=False
         )
-    assert said.exit_code == 0
+    assert said.exit_code == 0, said.output
     assert f"Snapshot: {path}" in said.output
     assert parse(uri).password not in path.read_text()
     browser.open(path.as_uri())
@@ -227,4 +256,48 @@ def test_a_thousand_queues_are_drawn_and_can_be_filtered(browser: Browser, tmp_p
     browser.until(f"/^[0-9]+$/.test({cell}.innerText)")
     browser.run("const f = document.querySelector('#filter'); f.value = '0042'; f.oninput({target: f})")
     browser.until("document.querySelectorAll('#queues tbody tr').length === 1")
+    assert browser.console == []
+
+
+class Silent:
+    """A source for a page whose reports are made up."""
+
+    trouble: str | None = None
+    thrifty = False
+
+    def ask(self, _: object) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_row_stays_where_it_is_while_somebody_points_at_it(browser: Browser) -> None:
+    page = Page(Fleet(), lambda _: Silent())  # type: ignore[arg-type, return-value]
+    queues, over = {"a": queue(depth=5), "b": queue(depth=1)}, threading.Event()
+
+    def tell() -> None:
+        while not over.wait(0.2):
+            page.heard(time.time(), report(queues=dict(queues)))
+
+    telling = threading.Thread(target=tell)
+    telling.start()
+    first = "document.querySelector('#queues tbody tr').cells[0].innerText === '{}'"
+    try:
+        browser.open(page.start("127.0.0.1", 0))
+        browser.until(first.format("a"))
+        place = browser.run(
+            "(() => { const r = document.querySelector('#queues tbody tr').getBoundingClientRect(); "
+            "return [r.x + 50, r.y + r.height / 2]; })()"
+        )
+        browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+        queues["b"] = queue(depth=1, why="paused")
+        browser.until("document.querySelector('#queues').innerText.includes('paused')")
+        assert browser.run(first.format("a"))
+        browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=5, y=5)
+        browser.until(first.format("b"))
+    finally:
+        over.set()
+        telling.join(60)
+        page.stop()
     assert browser.console == []

@@ -61,8 +61,28 @@ def test_a_queue_at_its_rate_or_without_waiting_messages_lowers_nobodys_target()
         "mail": queue(rate=5, handled=50, depth=900),
         "stuck": queue(in_work=1),
     }
-    targets = {each["name"]: each["target"] for each in fed(then, now)["queues"]}
+    found = {each["name"]: each for each in fed(then, now)["queues"]}
+    targets = {name: each["target"] for name, each in found.items()}
     assert targets == {"a": 0.5, "b": 0.5, "mail": 0.0, "stuck": 0.0}
+    assert found["a"]["share"] == 0.5  # of what those two had, not of all
+
+
+def test_a_share_is_by_cost_and_among_the_queues_of_the_same_processes() -> None:
+    fleet = Fleet()
+    for seconds, factor in ((0.0, 0), (10.0, 1)):
+        big = queue(handled=10 * factor, cost=900 * factor, depth=5)
+        small = queue(handled=90 * factor, cost=100 * factor, depth=5)
+        fleet.heard(50 + seconds, report("a", seconds, queues={"big": big}))
+        fleet.heard(50 + seconds, report("b", seconds, queues={"big": big, "small": small}))
+        other = queue(handled=7 * factor, depth=5)
+        fleet.heard(50 + seconds, report("c", seconds, queues={"other": other}))
+    view = fleet.view(60.0)
+    assert view["groups"] == [["a", "b"], ["c"]]
+    found = {each["name"]: each for each in view["queues"]}
+    assert {name: each["target"] for name, each in found.items()} == {"big": 0.5, "small": 0.5, "other": 1.0}
+    assert found["big"]["share"] == pytest.approx(18 / 19)
+    assert found["other"]["share"] == 1.0
+    assert found["big"]["group"] == found["small"]["group"] != found["other"]["group"]
 
 
 def test_a_process_that_is_silent_is_gone_within_three_seconds_and_one_that_says_good_bye_has_left() -> None:
@@ -157,6 +177,7 @@ def test_a_budget_is_summed_over_all_who_use_it_and_one_that_is_used_up_is_found
         (queue(), queue(consumed=False), "not consumed"),
         (queue(), queue(failed=3), "failing"),
         (queue(rate=5), queue(rate=5, why="throttled", resumes=0.2, depth=10), "throttled"),
+        (queue(rate=5), queue(rate=5, tokens=0.7, depth=10), "throttled"),
         (queue(), queue(why="paused", consumed=False), "paused"),
         (queue(), queue(why="breaker open", breaker="open", depth=10), "breaker open"),
         (queue(), queue(breaker="half-open"), "breaker open"),
@@ -173,6 +194,10 @@ def test_each_trouble_is_found_and_named_with_its_queue(
     assert kinds(view) == [(kind, "it")]
     assert view["queues"][0]["name"] == "it"
     assert view["queues"][0]["trouble"] == kind
+
+
+def test_a_queue_that_has_just_used_its_token_and_has_no_more_messages_is_not_throttled() -> None:
+    assert kinds(fed({"q": queue(rate=5)}, {"q": queue(rate=5, tokens=0.2, handled=9)})) == []
 
 
 def test_a_handler_that_always_takes_long_is_not_stuck() -> None:
@@ -225,6 +250,11 @@ def test_a_queue_with_an_open_breaker_leaves_its_share_to_the_others_and_is_in_t
     [
         *(None, 3, [], {}, {"v": 2, "kind": "consumer"}, {"v": 1, "kind": "new"}),
         *({"v": 1, "kind": "consumer"}, report(queues=[]), report(queues={"q": 3}), report(errors=[{}])),
+        *(report(spread=float("inf")), report(round_trip="x"), report(unfair={"q": 3}), report(id=3)),
+        *(report(queues={"q": queue(handled="x")}), report(queues={"q": queue(handled=None)})),
+        report(queues={"q": queue(took=["x"])}),
+        *({"v": 1, "kind": "budget", "id": "a", "name": "a", "seconds": 1.0}, report(seconds=float("nan"))),
+        {"v": 1, "kind": "spark", "id": "a", "name": "a", "queues": {"q": None}},
         *(report(spread=None), report(budgets=[]), report(budgets={"b": 3}), report(budgets={"b": {}})),
         {"v": 1, "kind": "spark", "budgets": {"b": {"taken": "x"}}},
     ],
@@ -270,6 +300,23 @@ def test_the_noisy_tenants_of_all_processes_are_shown_and_nonsense_is_not() -> N
         ("jobs", "slow", 0.45, 0.005),
         ("jobs", "acme", 0.05, 0.3),
     ]
+
+
+def noisy(*shares: tuple[str, int, float]) -> list[tuple[str, str]]:
+    messages, seconds = sum(each[1] for each in shares), sum(each[2] for each in shares)
+    told = {"name": "jobs", "messages": messages, "seconds": seconds}
+    told |= {"top": [[tenant, "jobs.lane-001", count, time] for tenant, count, time in shares]}
+    fleet = Fleet()
+    fleet.heard(1.0, report() | {"tenants": told})
+    return [(each["kind"], each["tenant"]) for each in fleet.view(1.0)["attention"]]
+
+
+def test_a_tenant_that_takes_far_more_than_its_equal_share_needs_attention() -> None:
+    assert noisy(("acme", 10, 9.0), ("b", 10, 0.5), ("c", 10, 0.5)) == [("noisy", "acme")]
+    assert noisy(("acme", 90, 1.0), ("b", 5, 1.0), ("c", 5, 1.0)) == [("noisy", "acme")]
+    assert noisy(("a", 10, 1.0), ("b", 10, 1.0)) == []
+    assert noisy(("a", 12, 1.2), ("b", 10, 1.0), ("c", 9, 1.0)) == []
+    assert noisy(("alone", 10, 1.0)) == []
 
 
 def test_percentiles_are_the_bounds_of_their_buckets() -> None:

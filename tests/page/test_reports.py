@@ -6,34 +6,43 @@ import json
 import secrets
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from typer.testing import CliRunner
 
 from leash import Budget, Consumer, Queue
 from leash.amqp import Channel, Outgoing, Publisher
 from leash.amqp.uri import parse
 from leash.broker import Broker
+from leash.cli.main import app
 from leash.consumer import reporting
+from leash.errors import LeashError
 from leash.page.listen import Exchange
 from tests.consumer.kit import fill, publish, running, until
 from tests.page.kit import served
 
 
-@pytest.fixture
-def poor(broker: Broker, uri: str) -> Iterator[str]:
-    """The URI of a user who may use queues, and no exchange of ours."""
+@contextmanager
+def user(broker: Broker, uri: str, configure: str, write: str, read: str) -> Iterator[str]:
+    """The URI of a user with these permissions."""
     name, vhost = f"poor-{secrets.token_hex(3)}", parse(uri).vhost
     broker.management.ask("PUT", f"/api/users/{name}", {"password": "pw", "tags": ""})
-    may = {
-        "configure": "^(q|leash\\.(dead|retry|limbo)\\..*)$",
-        "write": "^amq\\.default$",
-        "read": "^(q|leash\\..*)$",
-    }
+    may = {"configure": configure, "write": write, "read": read}
     broker.management.ask("PUT", f"/api/permissions/{quote(vhost, safe='')}/{name}", may)
     yield replace(parse(uri), username=name, password="pw").reveal()
     broker.management.ask("DELETE", f"/api/users/{name}")
+
+
+@pytest.fixture
+def poor(broker: Broker, uri: str) -> Iterator[str]:
+    """The URI of a user who may use queues, and no exchange of ours."""
+    configure, read = "^(q|leash\\.(dead|retry|limbo)\\..*)$", "^(q|leash\\..*)$"
+    with user(broker, uri, configure, "^amq\\.default$", read) as made:
+        yield made
 
 
 def test_without_permission_the_page_says_so_and_consumers_go_on(
@@ -49,6 +58,83 @@ def test_without_permission_the_page_says_so_and_consumers_go_on(
         publish(channel, "q", [b"more"])
         until(lambda: done[-1] == b"more")
         assert consumer.stats().connected
+
+
+def test_a_snapshot_that_heard_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leash.cli.page._PATIENCE", 0.3)
+    path = tmp_path / "page.html"
+    said = CliRunner().invoke(
+        app, ["page", "--once", "--html", str(path)], env={"LEASH_URI": "amqp://u:secret@127.0.0.1:1"}
+    )
+    assert isinstance(said.exception, LeashError)
+    assert "nothing could be heard: 127.0.0.1:1" in str(said.exception)
+    assert "The page hears nothing: 127.0.0.1:1" in path.read_text()
+    assert "secret" not in path.read_text() + said.output + str(said.exception)
+
+
+MAY_NOT = r"^(?!leash\.stats$).*$"
+
+
+@pytest.mark.parametrize(
+    ("configure", "write", "read", "speaks", "hears"),
+    [
+        (MAY_NOT, ".*", ".*", True, True),  # the exchange is there: it needs not be declared
+        (".*", MAY_NOT, ".*", False, True),
+        (".*", ".*", MAY_NOT, True, False),
+        (r"^(?!amq\.gen).*$", ".*", ".*", True, False),  # nor may it have a queue to listen with
+    ],
+)
+def test_each_permission_that_is_missing_costs_only_what_needs_it(
+    channel: Channel,
+    uri: str,
+    broker: Broker,
+    configure: str,
+    write: str,
+    read: str,
+    speaks: bool,
+    hears: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG", "leash.consumer")
+    for name in ("q", "rich"):
+        fill(channel, name, 0)
+    rich = Consumer(uri, ["rich"], name="rich")
+    rich.handler(lambda _: None)
+    done: list[bytes] = []
+    with running(rich), served(uri) as (theirs, _), user(broker, uri, configure, write, read) as few:
+        until(lambda: [each["name"] for each in theirs.view()["processes"]] == ["rich"])
+        consumer = Consumer(few, ["q"], name="poor")
+        consumer.handler(lambda message: done.append(message.body))
+        with running(consumer), served(few) as (ours, _):
+            if speaks:
+                until(lambda: {each["name"] for each in theirs.view()["processes"]} == {"rich", "poor"})
+            else:
+                until(lambda: "event=not_reported" in caplog.text)
+            if hears:
+                until(lambda: "rich" in {each["name"] for each in ours.view()["processes"]})
+                assert ours.fleet.trouble is None
+            else:
+                until(lambda: "ACCESS_REFUSED" in (ours.fleet.trouble or ""))
+            publish(channel, "q", [b"on"])
+            until(lambda: done == [b"on"])
+            if not speaks:
+                assert [each["name"] for each in theirs.view()["processes"]] == ["rich"]
+
+
+def test_code_that_has_a_budget_open_is_one_of_its_users(uri: str) -> None:
+    sms = Budget("sms-gateway", rate=5, burst=5)
+    left = threading.Event()
+    with served(uri) as (page, _):
+        with sms.open(uri, "nightly job") as till, sms.open(uri, "unseen", report=False):
+            taking = threading.Thread(target=lambda: [till.take() for _ in iter(left.is_set, True)])
+            taking.start()
+            until(lambda: [each["used_up"] for each in page.view()["budgets"]] == [True])
+            (found,) = page.view()["budgets"]
+            assert (found["name"], found["rate"], found["users"]) == ("sms-gateway", 5.0, ["nightly job"])
+            assert 0 < found["used"] < 20
+            left.set()
+            taking.join(60)
+        until(lambda: page.view()["budgets"] == [])
 
 
 def test_one_process_shows_itself_without_the_exchange(channel: Channel, poor: str) -> None:
@@ -86,12 +172,20 @@ def test_a_second_page_hears_the_same_and_nonsense_harms_nobody(channel: Channel
         until(lambda: first.view()["processes"] and second.view()["processes"])
         with Publisher(channel.connection) as publisher:
             for exchange in ("leash.stats", "leash.control"):
-                for body in (b"", b"\xff", b"[]", b'{"v":1}', b'{"v":1,"kind":"consumer"}', b'{"v":9}'):
+                for body in (
+                    b"[" * 100_000,
+                    b"",
+                    b"\xff",
+                    b"[]",
+                    b'{"v":1}',
+                    b'{"v":1,"kind":"consumer"}',
+                    b'{"v":9}',
+                ):
                     publisher.publish([Outgoing(body, exchange)])
             for nonsense in ({"queue": "nope"}, {"queue": "q", "action": "quantum", "value": "x"}):
                 body = json.dumps({"v": 1, "action": "pause", **nonsense}).encode()
                 publisher.publish([Outgoing(body, "leash.control")])
-        until(lambda: first.fleet.strangers >= 5)
+        until(lambda: first.fleet.strangers >= 6)
         assert consumer.stats().queues["q"].why == ""
         assert consumer.stats().queues["q"].quantum == 1
         until(lambda: first.view()["processes"][0]["state"] == "here")

@@ -16,6 +16,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from leash.amqp import Channel
+from leash.errors import ConfigError
+from leash.page.fleet import Fleet
+from leash.page.listen import Exchange
+from leash.page.server import Page
 from tests.consumer.kit import depth, fill
 from tests.page.kit import ask, served
 
@@ -55,12 +59,10 @@ def test_an_action_needs_the_token_the_origin_the_host_and_to_be_allowed(
         wrong: list[Any] = [{}, {"queue": 3}, {"queue": "q"}, {"queue": "q", "keys": []}, []]
         for body in wrong:
             assert ask(url, "/api/purge", body, **GOOD, **token)[0] == 400
-        for change in (
-            {"action": "drop"},
-            {"action": "quantum", "value": 0},
-            {"action": "rate", "value": "x"},
-        ):
-            assert ask(url, "/api/change", {"queue": "q", **change}, **GOOD, **token)[0] == 400
+        rates = [("rate", value) for value in ("x", True, -1, float("nan"), float("inf"))]
+        for action, value in [("drop", None), ("quantum", 0), ("quantum", True), *rates]:
+            change = {"queue": "q", "action": action, "value": value}
+            assert ask(url, "/api/change", change, **GOOD, **token)[0] == 400
         assert page.token not in caplog.text
         assert caplog.text.count("event=action_refused") == 4 * len(
             [each for each in refused if "Host" not in each]
@@ -92,6 +94,21 @@ def test_it_listens_on_loopback_serves_only_its_files_and_forbids_everything_for
         status, headers, body = ask(url, "/certificate.json")
         assert 'attachment; filename="leash-certificate-' in headers["Content-Disposition"]
         assert json.loads(body)["version"] == 1
+
+
+def test_it_can_listen_on_the_loopback_of_ipv6_and_know_a_proxys_name(uri: str) -> None:
+    page = Page(Fleet(), lambda heard: Exchange(uri, heard), hosts=("Leash.Example",))
+    try:
+        url = page.start("::1", 0)
+    except ConfigError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    try:
+        assert url.startswith("http://[::1]:")
+        assert ask(url, "/view.json")[0] == 200
+        assert ask(url, "/view.json", Host="leash.example")[0] == 200
+        assert ask(url, "/view.json", Host="evil.example")[0] == 403
+    finally:
+        page.stop()
 
 
 @contextmanager

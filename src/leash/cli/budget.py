@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leash.cli import which
+from leash.cli import output, which
 from leash.errors import BudgetError, ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The budget, like sms.
 
 
 @budget_app.command("list")
-def list_(uri: which.BrokerUri = None) -> None:
+def list_(uri: which.BrokerUri = None, as_json: output.Json = False) -> None:
     """List all budgets of the virtual host, with their numbers.
 
     Their names come from the management plugin (at LEASH_MANAGEMENT_URL, or port 15672).
@@ -34,6 +35,9 @@ def list_(uri: which.BrokerUri = None) -> None:
     with _connected(uri) as (connection, place):
         names = _names(place, connection.uri.vhost)
         cards = {name: _card(connection, name) for name in names}
+    if as_json:
+        output.say([{"name": name, **_plain(card.numbers)} for name, card in cards.items()])
+        return
     if not cards:
         typer.echo("There are no budgets.")
     width = max([len(name) for name in cards], default=0)
@@ -42,7 +46,7 @@ def list_(uri: which.BrokerUri = None) -> None:
 
 
 @budget_app.command()
-def show(name: Name, uri: which.BrokerUri = None) -> None:
+def show(name: Name, uri: which.BrokerUri = None, as_json: output.Json = False) -> None:
     """Show one budget: its numbers, its tokens, and how many of them are ready now."""
     from leash.fleet.card import cooling_queue, ready, wheel_queue
     from leash.fleet.mint import terms_of
@@ -53,6 +57,11 @@ def show(name: Name, uri: which.BrokerUri = None) -> None:
         here = ready(connection, wheel_queue(name, card.generation))
         cooling = ready(connection, cooling_queue(name, card.generation)) if card.form == "cooling" else None
     shape = terms_of(name, card.numbers).shape
+    if as_json:
+        told: dict[str, Any] = {"name": name, "numbers": _plain(card.numbers), "in_code": _plain(card.asked)}
+        told |= {"tokens": len(shape.worths), "worth": shape.worth, "ready": here, "cooling": cooling}
+        output.say(told | {"period": None if card.form == "held" else shape.period / 1000})
+        return
     typer.echo(f"numbers  {spoken(card.numbers)}")
     if card.asked != card.numbers:
         typer.echo(f"in code  {spoken(card.asked)}")
@@ -144,6 +153,11 @@ def _card(connection: Connection, name: str) -> Card:
     if card is None:
         raise _none(name)
     return card
+
+
+def _plain(numbers: dict[str, Any]) -> dict[str, Any]:
+    """With the rate as a number: it is kept as a fraction."""
+    return {name: float(Fraction(each)) if name == "rate" else each for name, each in numbers.items()}
 
 
 def _none(name: str) -> BudgetError:

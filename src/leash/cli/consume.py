@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from leash.cli import output
 from leash.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -172,11 +173,7 @@ def run(consumer: Consumer, every: float | None, plain: bool) -> None:
 def _log_to(console: Console | None) -> None:
     """Log only warnings beside a table; log everything to stderr, in logfmt, with lines."""
     if console is None:
-        from leash.logfmt import Formatter
-
-        handler = logging.StreamHandler()
-        handler.setFormatter(Formatter())
-        logging.basicConfig(level=logging.INFO, handlers=[handler])
+        output.log_lines()
     else:
         from rich.logging import RichHandler
 
@@ -197,7 +194,11 @@ def _looks(
             if ended:
                 return
             continue
-        show(before, now)
+        try:
+            show(before, now)
+        except BrokenPipeError:  # nobody reads any more, as after `| head`; the work goes on
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return
         before = now
         if ended:
             return

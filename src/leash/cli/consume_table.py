@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len, set_cell_size
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +19,7 @@ from leash.consumer.stats import QueueStats, Stats
 
 _NAME = 20
 """A name that is longer is cut in the middle: what tells queues apart is mostly at its ends."""
+_CUT_AT = (0.5, 0.7, 0.3, 0.9, 0.1)
 _AROUND = 8
 """Lines of the table that are not queues: borders, heads, the rest, the totals and the caption."""
 _LATE = 1.0  # seconds in the buffer, or in a handler's hands, that are worth a word
@@ -130,11 +132,10 @@ def table(before: Stats | None, now: Stats, width: int = 80, height: int = 24) -
         made.add_column(name, justify="right", no_wrap=True)
     made.add_column("", no_wrap=True)
     name_width = _NAME if tight else width - 74
-    for row in shown:
+    for row, name in zip(shown, cuts([row.queue for row in shown], name_width), strict=True):
         cells = _cells(row)
         style = "bold red" if row.trouble > 2 else "yellow" if row.trouble else ""
-        label = Text(cut(row.queue, name_width))
-        made.add_row(label, *(cells[each] for each in columns), row.note, style=style)
+        made.add_row(Text(name), *(cells[each] for each in columns), row.note, style=style)
     if len(found) > len(shown):
         rest = found[len(shown) :]
         made.add_row(Text(f"... {len(rest)} more"), *_totals(rest, columns), style="dim")
@@ -166,12 +167,24 @@ def _troubled(found: list[Row]) -> str:
     return f"{count} troubled" if count else ""
 
 
-def cut(name: str, most: int) -> str:
-    """A name that fits: its middle is left out."""
-    if len(name) <= most:
-        return name
-    head = (most - 1) // 2
-    return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
+def cuts(names: list[str], most: int) -> list[str]:
+    """Names that fit, cut at the same place: where the fewest of them look alike, best in the middle."""
+    tried = [[cut(name, most, part) for name in names] for part in _CUT_AT]
+    return max(tried, key=lambda found: len(set(found)))
+
+
+def cut(name: str, most: int, part: float = 0.5) -> str:
+    """A name that fits into this many columns of a terminal: something is left out, `part` of the way. What a
+    terminal would obey is shown, not sent.
+    """
+    shown = "".join([char if char.isprintable() else ascii(char)[1:-1] for char in name])
+    if cell_len(shown) <= most:
+        return shown
+    head = int((most - 1) * part)
+    tail = shown[-most:]
+    while cell_len(tail) > most - 1 - head:
+        tail = tail[1:]
+    return f"{set_cell_size(shown, head).rstrip()}…{tail}"
 
 
 def line(before: Stats | None, now: Stats) -> str:

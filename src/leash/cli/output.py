@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,15 @@ def say(told: Any) -> None:
 
 def _shown(value: object) -> str:
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def log_lines() -> None:
+    """Log to stderr, in logfmt."""
+    from leash.logfmt import Formatter
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(Formatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def need(module: str, extra: str, command: str) -> None:

@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
-from leash.cli import which
-from leash.errors import ConfigError
+from leash.cli import output, which
+from leash.errors import ConfigError, LeashError
 
 _GATHER = 2.5  # seconds for a snapshot: two reports of everybody
+_PATIENCE = 10.0  # and for a connection
 
 
 def page(
@@ -50,6 +51,7 @@ def page(
     place = which.broker(uri)
     parsed = parse(place.uri)
     fleet = Fleet({"vhost": parsed.vhost, "broker": ", ".join(f"{name}:{at}" for name, at in parsed.hosts)})
+    output.log_lines()
     if html is not None:
         _snapshot(fleet, place.uri, html)
         return
@@ -82,9 +84,11 @@ def _snapshot(fleet: object, uri: str, path: Path) -> None:
 
     source = Exchange(uri, heard)
     try:
-        deadline = time.monotonic() + _GATHER
-        while time.monotonic() < deadline:
+        deadline, heard_by = time.monotonic() + _PATIENCE, None
+        while time.monotonic() < (heard_by or deadline):
             fleet.trouble = source.trouble
+            if heard_by is None and fleet.trouble is None:
+                heard_by = time.monotonic() + _GATHER
             time.sleep(0.25)
             with lock:
                 view = fleet.tick(time.time())
@@ -92,3 +96,5 @@ def _snapshot(fleet: object, uri: str, path: Path) -> None:
     finally:
         source.close()
     typer.echo(f"Snapshot: {path}")
+    if fleet.trouble is not None:
+        raise LeashError(f"the snapshot is empty, because nothing could be heard: {fleet.trouble}")

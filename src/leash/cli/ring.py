@@ -176,11 +176,15 @@ def apply(
     delete_retired: Annotated[
         bool, typer.Option("--delete-retired", help="Also delete retired queues that are empty and unused.")
     ] = False,
+    json: Json = False,
 ) -> None:
     """Make a change; without one, finish an interrupted change."""
+    from leash.cli import ring_json as told
     from leash.cli import ring_options as options
     from leash.cli import ring_tables as tables
 
+    if json and not yes:
+        raise ConfigError("--json", None, "together with --yes: a program cannot be asked")
     place = which.broker(uri).uri
     before = options.layout_of(name, place, None, by, missing_ok=True)
     all_weights = options.weights_of(before, weights, bind, unbind, weigh)
@@ -190,6 +194,12 @@ def apply(
         raise ConfigError("weights", None, "queues and weights for new partitions: orders.0=1,orders.1=2")
     partitions = options.partitions_of(before, name, all_weights, by, layout, slots, kind, ordered)
     wanted = partitions.plan(place)
+    if json:
+        if not wanted.nothing:
+            partitions.apply(place, wanted)
+        deleted = list(partitions.delete_retired(place)) if delete_retired else []
+        say(told.difference(wanted, None) | {"deleted": deleted})
+        return
     tables.difference(wanted, None)
     if not wanted.nothing:
         if not yes and not typer.confirm("Apply?"):
@@ -207,15 +217,20 @@ def check(
     uri: which.BrokerUri = None,
     state: State = None,
     fix: Annotated[bool, typer.Option("--fix", help="Store the broker's order as the new one.")] = False,
+    json: Json = False,
 ) -> None:
     """Check whether a restart has shuffled the ring, with one short-lived probe per slot; exit status 1 if
     so.
     """
+    from leash.cli import ring_json as told
     from leash.cli import ring_tables as tables
     from leash.partitions import check as compare
 
     text = None if state is None else state.read_text()
     known, found = compare(which.broker(uri).uri, name, state=text, fix=fix)
+    if json:
+        say(told.change(known, found, None) | {"in_order": known == found, "stored": fix})
+        raise typer.Exit(0 if known == found or fix else 1)
     if known == found:
         typer.echo("the ring is in the stored order")
         return

@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import leash
-from leash.amqp.broadcast import CONTROL, STATS, Broadcast
+from leash.amqp.broadcast import CONTROL, STATS, VERSION, Broadcast
 from leash.consumer.stats import BudgetStats, QueueStats, Stats
 from leash.consumer.tally import TenantsStats
 from leash.errors import LeashError
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logger("leash.consumer")
 
-VERSION = 1
 EVERY, SELDOM = 1.0, 5.0
 """Seconds between two reports: usually, and at most, if reports cost more because of many queues."""
 COST = 0.005
@@ -108,6 +107,7 @@ def _queue(each: QueueStats) -> dict[str, Any]:
         "buffered": each.buffered,
         "in_work": each.in_work,
         "handled": each.handled,
+        "cost": each.cost,
         "target": round(each.target_share, 5),
         "handler_seconds": round(each.handler_seconds, 4),
         "rate": each.rate,
@@ -227,7 +227,7 @@ class Reporter:
                 return
             if asked.get("to") not in (None, self._who["id"]) or name not in self._consumer.stats().queues:
                 return
-        except (ValueError, KeyError, TypeError, LeashError):
+        except (ValueError, KeyError, TypeError, RecursionError, LeashError):
             return  # of another version, perhaps
         asker = str(asked.get("from", ""))[:200]
         try:

@@ -98,6 +98,8 @@ class QueueStats:
     """The state of its breaker: closed, open or half-open; empty if it has none."""
     budgets: tuple[str, ...] = ()
     """The budgets of which each of its messages needs a permit."""
+    cost: int = 0
+    """What its dispatched messages cost: their number, or their bytes, nanoseconds, ..."""
 
 
 class ErrorStats(NamedTuple):
@@ -275,6 +277,7 @@ def _queue(
         merged(each.handled for each in durations),
         circuit.state if circuit else "",
         lane.spec.budgets,
+        lane.charged,
     )
 
 

@@ -30,6 +30,10 @@ class Budget(Terms):
             ten round trips to the broker; a longer lease makes the bound wider.
     """
 
-    def open(self, uri: str | Uri) -> Till:
-        """Open it for code outside a consumer: `with budget.open(uri) as sms: sms.take()`."""
-        return Till(self, uri)
+    def open(self, uri: str | Uri, name: str = "", *, report: bool = True) -> Till:
+        """Open it for code outside a consumer: `with budget.open(uri) as sms: sms.take()`.
+
+        `name`: what the broker's list of connections and `leash page` call it. `report`: False tells
+        `leash page` nothing of what is taken.
+        """
+        return Till(self, uri, name, report=report)

@@ -8,10 +8,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from leash.amqp.uri import Uri, parse
 from leash.errors import BudgetError, ConfigError
 from leash.fleet.desk import Account, Desk
+from leash.fleet.reporting import TillReports
 from leash.fleet.terms import Terms
 from leash.policies.exact import whole
 from leash.policies.permits import Permits
@@ -39,20 +41,22 @@ class Till:
     served in the order of their calls.
     """
 
-    def __init__(self, budget: Terms, uri: str | Uri) -> None:
+    def __init__(self, budget: Terms, uri: str | Uri, name: str = "", *, report: bool = True) -> None:
+        place = parse(uri)
         self.budget = budget
         self.permits = Permits(held=budget.at_once is not None)
         self._clock = time.monotonic_ns
         self._lock = threading.Lock()
         self._waiting: deque[_Waiter] = deque()
         self._closed = False
-        name = f"leash budget {budget.name}"
-        self._desk = Desk(
-            parse(uri), [Account(budget, self.permits)], self._lock, self._clock, self._serve, name
-        )
+        name = name or f"leash budget {budget.name}"
+        self._desk = Desk(place, [Account(budget, self.permits)], self._lock, self._clock, self._serve, name)
         self._size = budget.size
         self._desk.on_numbers = self._numbers
         self._desk.open()
+        self._reports = TillReports(place, name, lambda: {budget.name: self.told()}) if report else None
+        if self._reports is not None:
+            self._reports.start()
 
     def _numbers(self, terms: Terms) -> None:
         """The budget has these numbers now."""
@@ -64,6 +68,23 @@ class Till:
         """The budget with the numbers in force."""
         return self._desk.wheels[0].numbers
 
+    def told(self) -> dict[str, Any]:
+        """Its numbers and its use by this process, as processes report them."""
+        terms, now = self.numbers, self._clock()
+        with self._lock:
+            permits = self.permits
+            waiting = 0 if permits.waits_since is None else max(0, now - permits.waits_since)
+            return {
+                "rate": None if terms.per_second is None else float(terms.per_second),
+                "burst": None if permits.held else terms.size,
+                "at_once": terms.at_once,
+                "taken": permits.taken,
+                "void": permits.void,
+                "waited": round((permits.waited + waiting) / SECOND, 3),
+                "in_hand": permits.available(now) + permits.at_work,
+                "at_work": permits.at_work,
+            }
+
     def __enter__(self) -> Till:
         return self
 
@@ -72,6 +93,8 @@ class Till:
 
     def close(self) -> None:
         """Return unused permits. Callers that still wait get a BudgetError."""
+        if self._reports is not None:
+            self._reports.stop()
         with self._lock:
             self._closed = True
             for waiter in self._waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -46,7 +47,7 @@ class Actions:
             raise ConfigError("action", action, f"one of {', '.join(_CHANGES)}")
         if action == "quantum" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise ConfigError("value", value, "a whole number from 1 on")
-        if action == "rate" and value is not None and (not isinstance(value, int | float) or value <= 0):
+        if action == "rate" and value is not None and not _positive(value):
             raise ConfigError("value", value, "messages a second, or null for no limit")
         log.warning("event=action action=%r queue=%r value=%r by=%r", action, queue, value, who)
         sent = ask({"action": action, "queue": queue, "value": value, "from": who})
@@ -84,3 +85,9 @@ class Actions:
         action = "retry" if retry else "purge"
         log.warning("event=action action=%r queue=%r messages=%d by=%r", action, queue, count, who)
         return {"messages": count}
+
+
+def _positive(value: object) -> bool:
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    )

@@ -7,30 +7,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 _STUCK = 5.0
 """Seconds that a handler may run before it can be called stuck; three times the usual, if that is longer."""
 _NAMED = 3  # queues of a budget
-_NOISY_TIME, _NOISY_DEPTH, _MANY = 2.0, 0.5, 1000
+_NOISY_PART, _NOISY_TIME, _NOISY_DEPTH, _MANY = 0.4, 2.0, 0.5, 1000
+_NOISY_TENANT = 1.5
+"""Times its equal share that a tenant takes before it is called noisy; and never less than `_NOISY_PART`."""
 
 
 def of(
     queues: list[dict[str, Any]],
     processes: list[dict[str, Any]],
     budgets: list[dict[str, Any]],
+    tenants: list[dict[str, Any]],
     trouble: str | None,
 ) -> list[dict[str, Any]]:
     """All of it."""
     found = [*_here(trouble), *(each for process in processes for each in _process(process))]
     found += [each for budget in budgets for each in _budget(budget)]
-    total = sum(queue["depth"] or 0 for queue in queues)
-    competing = {queue["name"] for queue in queues if queue["depth"] and not queue["why"]}
+    found += _noisy_tenants(tenants)
+    totals, competing = Counter[int](), Counter[int]()
+    for queue in queues:
+        totals[queue["group"]] += queue["depth"] or 0
+        competing[queue["group"]] += _competes(queue)
     for queue in queues:
         found += _queue(queue)
-        if len(competing) > 1 and queue["name"] in competing:
-            found += _noisy(queue, total)
+        if _competes(queue) and competing[queue["group"]] > 1:
+            found += _noisy(queue, totals[queue["group"]])
     return sorted(found, key=lambda each: -int(each["level"]))
 
 
@@ -77,7 +84,7 @@ def _queue(queue: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if queue["breaker"] not in ("", "closed"):
         waiting = f"; {queue['depth']} wait" if queue["depth"] else ""
         yield say(2, "breaker open", f"its handler fails again and again: single probes{waiting}")
-    if queue["why"] == "throttled" or (queue["tokens"] is not None and queue["tokens"] < 1):
+    if queue["why"] == "throttled":
         until = f", goes on in {queue['resumes']:.1f} s" if queue["resumes"] else ""
         waiting = f"; {queue['depth']} wait" if queue["depth"] else ""
         yield say(1, "throttled", f"is at its rate of {queue['limit']:g} a second{until}{waiting}")
@@ -98,11 +105,34 @@ def _budget(budget: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"level": 1, "kind": "used up", "budget": budget["name"], "text": text}
 
 
+def _competes(queue: dict[str, Any]) -> bool:
+    return bool(queue["depth"]) and not queue["why"]
+
+
+def _noisy_tenants(tenants: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Those with far more of the time, or of the messages, than the others."""
+    for each in tenants:
+        others = sum(other["of"] == each["of"] for other in tenants)
+        most = max(_NOISY_PART, _NOISY_TENANT / others)
+        if others > 1 and max(each["time"], each["messages"]) >= most:
+            shares = (
+                f"{_part(each['time'])} of the handlers' time and {_part(each['messages'])} of the messages"
+            )
+            said = {"level": 1, "kind": "noisy", "tenant": each["tenant"] or "(none)", "lane": each["lane"]}
+            yield said | {"text": f"takes {shares} of {each['of']}; its lane is {each['lane']}"}
+
+
 def _noisy(queue: dict[str, Any], total: int) -> Iterator[dict[str, Any]]:
     """By slowness, or by numbers, while others have work too."""
     time, target, depth = queue["time_share"], queue["target"], queue["depth"] or 0
     said = {"level": 1, "kind": "noisy", "queue": queue["name"]}
-    if target and time > max(0.4, _NOISY_TIME * target):
-        yield said | {"text": f"takes {time:.0%} of the handlers' time, with {target:.0%} of the quanta"}
+    if target and time > max(_NOISY_PART, _NOISY_TIME * target):
+        yield said | {
+            "text": f"takes {_part(time)} of the handlers' time, with {_part(target)} of the quanta"
+        }
     elif depth > _MANY and depth > _NOISY_DEPTH * total:
-        yield said | {"text": f"has {depth / total:.0%} of all messages that wait: {depth}"}
+        yield said | {"text": f"has {_part(depth / total)} of all messages that wait: {depth}"}
+
+
+def _part(share: float) -> str:
+    return f"{100 * share:.0f} %"

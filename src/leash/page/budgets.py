@@ -45,20 +45,9 @@ def without(reports: Collection[Mapping[str, Any]]) -> dict[str, float]:
     found: Counter[str] = Counter()
     for report in reports:
         if report.get("budgets"):
-            waits = [queue for queue in report["queues"].values() if queue.get("why") == "no permit"]
+            waits = [queue for queue in report.get("queues", {}).values() if queue.get("why") == "no permit"]
             found.update({name for queue in waits for name in queue.get("budgets", [])})
     return {name: count / len(reports) for name, count in found.items()}
-
-
-def sound(told: object) -> bool:
-    """True if it is what a report may say of budgets."""
-    numbers = ("taken", "void", "waited", "in_hand", "at_work")
-    return isinstance(told, dict) and all(
-        isinstance(each, dict)
-        and all(isinstance(each.get(name), int | float) for name in numbers)
-        and all(isinstance(each.get(name), int | float | None) for name in ("rate", "burst", "at_once"))
-        for each in told.values()
-    )
 
 
 def _empty(name: str) -> dict[str, Any]:

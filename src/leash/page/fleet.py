@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from leash.consumer.reporting import VERSION
-from leash.page import attention, budgets, noisy
+from leash.amqp.broadcast import VERSION
+from leash.page import attention, budgets, noisy, sound
 from leash.page import queues as all_queues
 
 SILENT = 2.5
@@ -59,6 +59,7 @@ class Fleet:
         self.strangers = 0
         self._processes: dict[str, Process] = {}
         self._queries: dict[str, _Query] = {}
+        self._tills: dict[str, Process] = {}
         self._changes: deque[dict[str, Any]] = deque(maxlen=_CHANGES)
         self._history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
 
@@ -66,21 +67,30 @@ class Fleet:
         """A report came."""
         if not isinstance(report, dict) or report.get("v") != VERSION:
             self.strangers += 1
-        elif report.get("kind") == "spark" and budgets.sound(report.get("budgets", {})):
-            before = self._queries.get(str(report.get("id")))
-            self._queries[str(report.get("id"))] = _Query(now, report, before)
+        elif report.get("kind") == "spark" and sound.query(report):
+            before = self._queries.get(report["id"])
+            self._queries[report["id"]] = _Query(now, report, before)
+        elif report.get("kind") == "budget" and sound.till(report):
+            self._till(now, report)
         elif report.get("kind") == "alive":
             if (known := self._processes.get(str(report.get("id")))) is not None:
                 known.heard = now
-        elif report.get("kind") == "consumer" and _sound(report):
+        elif report.get("kind") == "consumer" and sound.consumer(report):
             self._consumer(now, report)
         else:
             self.strangers += 1
 
+    def _till(self, now: float, report: Report) -> None:
+        """Of code that opened a budget: it has no queues."""
+        known = self._tills.setdefault(report["id"], Process(report, now))
+        if known.last is not report:
+            known.reports.append(report)
+        known.heard = now
+
     def _consumer(self, now: float, report: Report) -> None:
-        known = self._processes.get(str(report["id"]))
+        known = self._processes.get(report["id"])
         if known is None:
-            self._processes[str(report["id"])] = Process(report, now)
+            self._processes[report["id"]] = Process(report, now)
             return
         before = known.last["queues"]
         for name, queue in report["queues"].items():
@@ -100,6 +110,7 @@ class Fleet:
             if now - process.heard > patience:
                 del self._processes[key]
         self._queries = {key: each for key, each in self._queries.items() if now - each.at < _FORGET}
+        self._tills = {key: each for key, each in self._tills.items() if not each.gone(now)}
         view = self.view(now)
         drawn = [queue for queue in view["queues"] if queue["rate"] or queue["depth"]][:_DRAWN]
         self._history.append(
@@ -130,18 +141,21 @@ class Fleet:
         gone = [
             each.last for each in self._processes.values() if each.gone(now) and not each.last["stopping"]
         ]
-        queues = all_queues.of(((each.last, *each.took()) for each in alive), gone)
+        queues, groups = all_queues.of(((each.last, *each.took()) for each in alive), gone)
         processes = [_process(each, now) for each in self._processes.values()]
         queries = [_query(now, each) for each in self._queries.values()]
-        shared = budgets.of([*map(_process_look, alive), *map(_query_look, self._queries.values())], queues)
+        tills = [each for each in self._tills.values() if not each.gone(now)]
+        looks = [*map(_process_look, [*alive, *tills]), *map(_query_look, self._queries.values())]
+        shared = budgets.of(looks, queues)
         used_up = {budget["name"] for budget in shared if budget["used_up"]}
         all_queues.compete(queues, used_up)
         errors = sorted(
             (error | {"process": each.last["name"]} for each in alive for error in each.last["errors"]),
             key=lambda error: -error["at"],
         )
-        found = attention.of(queues, processes, shared, self.trouble)
-        marks = {each["queue"]: each for each in reversed(found) if each.get("queue")}
+        tenants = _tenants(alive)
+        found = attention.of(queues, processes, shared, tenants, self.trouble)
+        marks = {each.get("queue") or each.get("lane"): each for each in reversed(found)}
         for queue in queues:
             mark = marks.get(queue["name"])
             waits = bool(queue["depth"]) and not used_up.isdisjoint(queue["budgets"])
@@ -167,10 +181,11 @@ class Fleet:
             },
             "attention": found,
             "queues": queues,
+            "groups": groups,
             "processes": sorted(processes, key=lambda process: (process["state"] == "here", process["name"])),
             "budgets": shared,
             "spark": sorted(queries, key=lambda query: str(query["name"])),
-            "tenants": _tenants(alive),
+            "tenants": tenants,
             "errors": errors[:50],
             "changes": list(self._changes)[-60:][::-1],
         }
@@ -213,22 +228,6 @@ class Fleet:
                 for budget in view["budgets"]
             ],
         }
-
-
-def _sound(report: Report) -> bool:
-    """True if it has the fields that are needed; anybody may write to the exchange."""
-    numbers = ("seconds", "spread", "bound")
-    return (
-        isinstance(report.get("queues"), dict)
-        and all(isinstance(each, dict) for each in report["queues"].values())
-        and isinstance(report.get("errors"), list)
-        and all(isinstance(error, dict) and isinstance(error.get("at"), float) for error in report["errors"])
-        and isinstance(report.get("unfair"), dict)
-        and budgets.sound(report.get("budgets", {}))
-        and isinstance(report.get("name"), str)
-        and "stopping" in report
-        and all(isinstance(report.get(name), int | float) for name in numbers)
-    )
 
 
 def _tenants(processes: list[Process]) -> list[dict[str, Any]]:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from leash.amqp.broadcast import CONTROL, STATS, Broadcast
+from leash.amqp.broadcast import CONTROL, STATS, VERSION, Broadcast
 from leash.amqp.uri import Uri
 from leash.consumer.consumer import Consumer
-from leash.consumer.reporting import EVERY, VERSION, Reporter, alive, identity, pace, report
+from leash.consumer.reporting import EVERY, Reporter, alive, identity, pace, report
 from leash.errors import ConfigError
 
 Heard = Callable[[float, Any], None]
@@ -38,7 +38,7 @@ class Exchange:
     def _hear(self, body: bytes) -> None:
         try:
             told = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             told = None
         self._heard(time.time(), told)
 

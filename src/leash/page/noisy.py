@@ -7,9 +7,8 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-from leash.amqp.broadcast import STATS, Broadcast
+from leash.amqp.broadcast import STATS, VERSION, Broadcast
 from leash.amqp.uri import Uri
-from leash.consumer.reporting import VERSION
 from leash.errors import LeashError
 
 _ROWS = [[str, str, messages, seconds] for messages in (int, float) for seconds in (int, float)]
@@ -43,7 +42,7 @@ def listen(uri: str | Uri, name: str, seconds: float) -> Heard:
             if told["v"] == VERSION and not told.get("stopping") and sound(tenants):
                 with lock:
                     reports.update({told["id"]: tenants} if tenants["name"] == name else {})
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return  # of another kind or version
 
     broadcast = Broadcast(uri, "leash tenants top", STATS, hear)

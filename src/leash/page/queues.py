@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from leash.page.percentiles import between, percentile
@@ -10,10 +11,13 @@ from leash.page.percentiles import between, percentile
 Report = dict[str, Any]
 
 
-def of(looks: Iterable[tuple[Report, Report, float]], gone: Iterable[Report] = ()) -> list[dict[str, Any]]:
+def of(
+    looks: Iterable[tuple[Report, Report, float]], gone: Iterable[Report] = ()
+) -> tuple[list[dict[str, Any]], list[list[str]]]:
     """Each queue, over all processes: of each its last report, an older one, and the seconds in between.
 
     `gone`: the last reports of processes that are gone. Queues that only they consumed are shown too.
+    Returns the queues, and the names of the processes of each group of queues that share work.
     """
     found: dict[str, dict[str, Any]] = {}
     for last, first, seconds in looks:
@@ -27,27 +31,57 @@ def of(looks: Iterable[tuple[Report, Report, float]], gone: Iterable[Report] = (
         for name, now in last["queues"].items():
             if name not in found:
                 found[name] = _empty(name, now) | {"lost": True, "depth": now.get("depth", 0)}
-    handled = sum(queue["handled"] for queue in found.values()) or 1
-    spent = sum(queue["spent"] for queue in found.values()) or 1.0
+    groups = _group(found.values())
+    costs, spent = Counter[int](), Counter[int]()
     for queue in found.values():
-        queue["share"] = queue["handled"] / handled
-        queue["time_share"] = queue["spent"] / spent
+        costs[queue["group"]] += queue["cost"]
+        spent[queue["group"]] += queue["spent"]
+    for queue in found.values():
+        queue["share"] = queue["cost"] / (costs[queue["group"]] or 1)
+        queue["time_share"] = queue["spent"] / (spent[queue["group"]] or 1.0)
         queue["wait_50"], queue["wait_99"] = (percentile(queue["waited"], part) for part in (0.5, 0.99))
         queue["took_50"], queue["took_99"] = (percentile(queue["took"], part) for part in (0.5, 0.99))
         queue["usual"] = percentile(queue["ever"], 0.99)
-        for inner in ("waited", "took", "ever", "handled", "spent"):
+        for inner in ("waited", "took", "ever", "cost", "spent", "by"):
             del queue[inner]
-    return list(found.values())
+    return list(found.values()), groups
 
 
 def compete(queues: list[dict[str, Any]], used_up: set[str]) -> None:
-    """Set targets: among queues that have work and are not held back."""
+    """Set targets, and shares beside them: among queues that have work and are not held back."""
     competing = [queue for queue in queues if queue["busy"] and not _held_back(queue, used_up)]
-    quanta = sum(queue["quantum"] for queue in competing) or 1
+    quanta, shares = Counter[int](), Counter[int]()
     for queue in queues:
         queue["target"] = 0.0
     for queue in competing:
-        queue["target"] = queue["quantum"] / quanta
+        quanta[queue["group"]] += queue["quantum"]
+        shares[queue["group"]] += queue["share"]
+    for queue in competing:
+        queue["target"] = queue["quantum"] / (quanta[queue["group"]] or 1)
+        queue["share"] /= shares[queue["group"]] or 1
+
+
+def _group(queues: Collection[dict[str, Any]]) -> list[list[str]]:
+    """Queues share work only with those that the same processes consume: number these groups."""
+    towards: dict[str, str] = {}
+
+    def head(process: str) -> str:
+        while towards.setdefault(process, process) != process:
+            towards[process] = process = towards[towards[process]]
+        return process
+
+    for queue in queues:
+        for each in queue["by"]:
+            towards[head(each)] = head(next(iter(queue["by"])))
+    numbers: dict[str, int] = {}
+    names: list[set[str]] = []
+    for queue in queues:
+        by = next(iter(queue["by"]), None)
+        queue["group"] = -1 if by is None else numbers.setdefault(head(by), len(numbers))
+        if by is not None:
+            names += [set()] * (len(numbers) - len(names))
+            names[queue["group"]] = names[queue["group"]] | {*queue["by"].values()}
+    return [sorted(each) for each in names]
 
 
 def _held_back(queue: Mapping[str, Any], used_up: set[str]) -> bool:
@@ -69,7 +103,8 @@ def _empty(name: str, now: Mapping[str, Any]) -> dict[str, Any]:
         "lost": False,
         "budgets": [name for name in now.get("budgets", []) if isinstance(name, str)],
         "consumed": 0,
-        "handled": 0,
+        "by": {},
+        "cost": 0,
         "spent": 0.0,
         "waited": [],
         "took": [],
@@ -83,7 +118,8 @@ def _add(
     handled = now.get("handled", 0) - then.get("handled", 0) if then else 0
     queue["processes"] += 1
     queue["consumed"] += bool(now.get("consumed"))
-    queue["handled"] += handled
+    queue["by"][report["id"]] = report["name"]
+    queue["cost"] += _cost(now) - _cost(then) if then else 0
     queue["rate"] += handled / seconds if seconds else 0.0
     queue["spent"] += now.get("handler_seconds", 0.0) - then.get("handler_seconds", 0.0) if then else 0.0
     queue["failing"] += now.get("failed", 0) - then.get("failed", 0) if then else 0
@@ -98,7 +134,7 @@ def _add(
     if "rate" in now:
         queue["limit"] = (queue["limit"] or 0) + now["rate"]
         queue["tokens"] = (queue["tokens"] or 0) + now.get("tokens", 0)
-    queue["why"] = queue["why"] or now.get("why", "")
+    queue["why"] = queue["why"] or now.get("why", "") or ("throttled" if _at_rate(now) else "")
     if now.get("breaker") and queue["breaker"] in ("", "closed"):
         queue["breaker"] = now["breaker"]
     queue["reason"] = queue["reason"] or now.get("reason", "")
@@ -107,3 +143,13 @@ def _add(
     queue["waited"] = between(queue["waited"], now.get("waited", []), then.get("waited", []))
     queue["took"] = between(queue["took"], now.get("took", []), then.get("took", []))
     queue["ever"] = between(queue["ever"], now.get("took", []), [])
+
+
+def _cost(told: Mapping[str, Any]) -> float:
+    """What its messages cost: their number, bytes, time ..., as its consumer counts it."""
+    return float(told.get("cost", told.get("handled", 0)))
+
+
+def _at_rate(told: Mapping[str, Any]) -> bool:
+    """True if messages wait and there is no token: it may be between two turns, and not say so itself."""
+    return "rate" in told and told.get("tokens", 0) < 1 and bool(told.get("depth"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -52,7 +53,7 @@ class Page:
         self.actions = actions
         self.token = secrets.token_urlsafe(24) if actions is not None else None
         fleet.about["actions"] = actions is not None
-        self._hosts = hosts
+        self._hosts = tuple(name.lower() for name in hosts)
         self._lock = threading.Lock()
         self._heard_of = source
         self.source: Exchange | Own | None = None
@@ -71,19 +72,20 @@ class Page:
         """Serve; returns the address, with the token behind it."""
         answer = type("Answer", (_Answer,), {"page": self})
         try:
-            self._server = _Server((host, port), answer)
+            self._server = (_Server6 if ":" in host else _Server)((host, port), answer)
         except OSError as error:
             why = f"a port that is free on {host} ({error.strerror or error})"
             raise ConfigError("port", port, why) from error
         port = self._server.server_address[1]
-        names = {host, "127.0.0.1", "localhost", *self._hosts}
+        shown = f"[{host}]" if ":" in host else host
+        names = {shown.lower(), "127.0.0.1", "localhost", "[::1]", *self._hosts}
         self.names = {f"{name}:{port}" for name in names} | set(self._hosts)
         self.source = self._heard_of(self.heard)
         for target in (self._server.serve_forever, self._tick):
             thread = threading.Thread(target=target, name="leash-page", daemon=True)
             self._threads.append(thread)
             thread.start()
-        shown = "127.0.0.1" if host in ("0.0.0.0", "") else host  # noqa: S104
+        shown = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}.get(host, shown)  # noqa: S104
         return f"http://{shown}:{port}/" + (f"#token={self.token}" if self.token else "")
 
     def stop(self) -> None:
@@ -106,21 +108,28 @@ class Page:
         """Once a second, and at the moment when a process has been silent for too long."""
         pause = EVERY
         while not self._left.wait(pause):
-            began = time.thread_time()
-            trouble = self.source.trouble if self.source is not None else None
-            with self._lock:
-                self.fleet.trouble = trouble
-                now = time.time()
-                view = self.fleet.tick(now)
-                silence = self.fleet.silence(now)
-            body = json.dumps(view, separators=(",", ":"))
-            with self.ticked:
-                self.event = f"data: {body}\n\n".encode()
-                self.ticked.notify_all()
-            if self.source is not None and self.source.thrifty:
-                pause = pace(time.thread_time() - began)
-            else:
-                pause = EVERY if silence is None else min(EVERY, silence + 0.01)
+            try:
+                pause = self._turn()
+            except Exception:  # the next view may be better
+                log.exception("event=page_failed")
+                pause = EVERY
+
+    def _turn(self) -> float:
+        """Make an event of what is known now; returns the seconds until the next."""
+        began = time.thread_time()
+        trouble = self.source.trouble if self.source is not None else None
+        with self._lock:
+            self.fleet.trouble = trouble
+            now = time.time()
+            view = self.fleet.tick(now)
+            silence = self.fleet.silence(now)
+        body = json.dumps(view, separators=(",", ":"))
+        with self.ticked:
+            self.event = f"data: {body}\n\n".encode()
+            self.ticked.notify_all()
+        if self.source is not None and self.source.thrifty:
+            return pace(time.thread_time() - began)
+        return EVERY if silence is None else min(EVERY, silence + 0.01)
 
     def view(self) -> dict[str, Any]:
         with self._lock:
@@ -134,6 +143,10 @@ class Page:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -181,7 +194,7 @@ class _Answer(BaseHTTPRequestHandler):
             asked = json.loads(body)
             done = self.page.actions.do(self.path, asked, self._who(), self.page.source.ask)
             self._json(200, done)
-        except (LeashError, ValueError, KeyError, TypeError) as error:
+        except (LeashError, ValueError, KeyError, TypeError, RecursionError) as error:
             self._json(400, {"error": str(error) or type(error).__name__})
 
     def _refusal(self) -> str | None:

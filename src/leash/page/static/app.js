@@ -59,7 +59,7 @@ async function change(action, queue) {
     dialog.querySelector("h3").textContent = `${action} of ${queue.name}`;
     dialog.querySelector("label span").textContent = action === "rate" ? "messages a second, in each process (empty: no limit)" : "quantum";
     const input = dialog.querySelector("input");
-    input.value = action === "rate" ? queue.limit ?? "" : queue.quantum;
+    input.value = action === "quantum" ? queue.quantum : queue.limit === null ? "" : queue.limit / queue.processes;
     dialog.returnValue = "";
     dialog.showModal();
     await new Promise((done) => dialog.addEventListener("close", done, { once: true }));

@@ -24,6 +24,9 @@ export function time(s) {
   return Math.round(s / 3600) + " h";
 }
 const clock = (t) => new Date(t * 1000).toTimeString().slice(0, 8);
+// What tells names apart is mostly at their ends: the middle is left out.
+export const cut = (name, most) => (name.length <= most ? name : name.slice(0, Math.ceil(most / 2) - 1) + "…" + name.slice(name.length - Math.floor(most / 2)));
+const rounds = (n) => (n >= 1000 ? count(n) : n.toFixed(2));
 const within = (s) => (s === null || s === undefined ? "" : "≤ " + time(s));
 
 // --- elements ---
@@ -64,7 +67,7 @@ function table(where, columns, rows, empty) {
   rows.forEach((each, at) => {
     if (at < there && (at < first || at > last)) return;
     let row = all[at];
-    if (!row) { row = body.insertRow(); columns.forEach(() => row.insertCell()); }
+    if (!row) { row = body.insertRow(); for (const [title] of columns) row.insertCell().dataset.label = title; }
     if (row.className !== (each.rowClass || "")) row.className = each.rowClass || "";
     columns.forEach(([, read, name], place) => {
       const cell = row.cells[place], value = read(each, cell);
@@ -96,8 +99,8 @@ function attention(view) {
   const items = view.attention.slice(0, 12).map((each) => {
     const item = make("li", "level" + each.level);
     item.append(make("span", "kind", each.kind));
-    const what = each.queue || each.process || each.budget;
-    if (what) item.append(make("span", "what", what));
+    const noun = ["queue", "process", "budget", "tenant"].find((known) => each[known]);
+    if (noun) item.append(make("span", "noun", noun), make("span", "what", each[noun]));
     item.append(make("span", "", each.text));
     return item;
   });
@@ -107,28 +110,27 @@ function attention(view) {
 }
 
 function shares(view) {
-  const busy = view.queues.filter((q) => q.target > 0).sort((a, b) => b.target - a.target || (a.name < b.name ? -1 : 1));
+  const busy = view.queues.filter((q) => q.target > 0).sort((a, b) => a.group - b.group || b.target - a.target || (a.name < b.name ? -1 : 1));
   const most = Math.max(0.01, ...busy.map((q) => Math.max(q.share, q.target)));
-  const place = $("#shares .bars");
-  const shown = busy.slice(0, 40);
-  while (place.children.length > 3 * shown.length) place.lastChild.remove();
-  shown.forEach((q, at) => {
-    if (!place.children[3 * at]) {
-      const bar = make("div", "bar"); bar.append(make("i"), make("u"));
-      place.append(make("div", "label"), bar, make("div", "number"));
-    }
-    const [label, bar, number] = [place.children[3 * at], place.children[3 * at + 1], place.children[3 * at + 2]];
-    put(label, q.name); label.title = q.name;
+  const several = new Set(busy.map((q) => q.group)).size > 1;
+  let group = null;
+  const rows = busy.slice(0, 40).flatMap((q) => {
+    const bar = make("div", "bar"), label = make("div", "label", cut(q.name, 28)), head = several && q.group !== group;
+    bar.append(make("i"), make("u"));
     bar.firstChild.style.width = (100 * q.share / most) + "%";
-    bar.lastChild.style.left = (100 * q.target / most) + "%";
-    put(number, `${percent(q.share)} of ${percent(q.target)}`);
+    bar.lastChild.style.left = `min(${100 * q.target / most}%, 100% - 2px)`;
+    label.title = q.name;
+    group = q.group;
+    const cells = [label, bar, make("div", "number", `${percent(q.share)} of ${percent(q.target)}`)];
+    return head ? [make("div", "group", "in " + cut(view.groups[q.group].join(", "), 60)), ...cells] : cells;
   });
+  $("#shares .bars").replaceChildren(...rows);
   const here = view.processes.filter((p) => p.state === "here");
   const worst = here.reduce((a, b) => (!a || b.spread / b.bound > a.spread / a.bound ? b : a), null);
   const broken = here.filter((p) => p.spread > p.bound);
   const note = $("#spread");
   note.className = busy.length && broken.length ? "note bad" : "note";
-  put(note, !worst ? "No process is here." : busy.length ? `Spread: ${worst.spread.toFixed(2)} of ${worst.bound.toFixed(2)} rounds at worst (${worst.name}). The mark is the target; bars below it are no fault where a queue is throttled or in another tier.` + [...new Set(broken.flatMap((p) => Object.entries(p.unfair).map(([q, why]) => ` Broken by ${q}: ${why}.`)))].join("") : "No queue has work.");
+  put(note, !worst ? "No process is here." : busy.length ? `The mark is the target. A bar below it is no fault where a queue is throttled or in another tier. Spread: ${rounds(worst.spread)} of ${rounds(worst.bound)} rounds at worst (${worst.name}).` + [...new Set(broken.flatMap((p) => Object.entries(p.unfair).map(([q, why]) => ` Broken by ${q}: ${why}.`)))].join("") : "No queue has work.");
 }
 
 function buttons(q, cell) {
@@ -139,18 +141,26 @@ function buttons(q, cell) {
   cell.className = "actions";
   cell.replaceChildren(...[pause, "quantum", "rate"].map((action) => {
     const button = make("button", "", action); button.type = "button";
-    button.onclick = () => state.act(action, q);
+    button.onclick = () => state.act(action, last.queues.find((each) => each.name === q.name) || q);
     return button;
   }));
   return undefined;
 }
 
+// On a phone a name has a line to itself.
+const named = (q, cell) => { cell.title = q.name; return innerWidth <= 600 ? q.name : cut(q.name, innerWidth < 1580 ? 20 : 34); };
+
+let order = new Map();
+
 function queues(view) {
   const wanted = state.filter.toLowerCase();
-  const found = wanted ? view.queues.filter((q) => q.name.toLowerCase().includes(wanted)) : view.queues;
+  let found = wanted ? view.queues.filter((q) => q.name.toLowerCase().includes(wanted)) : view.queues;
+  // While somebody points at a row it stays where it is: a button must not move away from under the pointer.
+  if (!$("#queues tbody").matches(":hover, :focus-within")) order = new Map(view.queues.map((q, at) => [q.name, at]));
+  else found = [...found].sort((a, b) => (order.get(a.name) ?? Infinity) - (order.get(b.name) ?? Infinity) || 0);
   const shown = state.all ? found : found.slice(0, SHOWN);
   const columns = [
-    ["queue", (q, cell) => { cell.title = q.name; return q.name; }, "name"],
+    ["queue", named, "name"],
     ["", (q) => q.trouble, (q) => "word trouble level" + q.level],
     ["waiting", (q) => count(q.depth)], ["oldest", (q) => time(q.oldest), "low"], ["a second", (q) => rate(q.rate)],
     ["in work", (q) => q.in_work, "low least"], ["longest", (q) => time(q.running), (q) => (q.trouble === "stuck" ? "level3" : "")],
@@ -167,7 +177,7 @@ function queues(view) {
 function rates(view) {
   const limited = view.queues.filter((q) => q.limit !== null || q.why === "paused" || q.why === "waiting");
   table("#rates", [
-    ["queue", (q) => q.name, "name"], ["limit a second", (q) => (q.limit === null ? "none" : rate(q.limit))], ["now", (q) => rate(q.rate)],
+    ["queue", named, "name"], ["limit a second", (q) => (q.limit === null ? "none" : rate(q.limit))], ["now", (q) => rate(q.rate)],
     ["tokens", (q) => (q.tokens === null ? "" : q.tokens.toFixed(1)), "low"],
     ["", (q) => (q.why === "throttled" ? `throttled, goes on in ${time(q.resumes || 0)}` : q.why), (q) => "text level" + (q.why ? 1 : 0)],
     ["waiting", (q) => count(q.depth)],
@@ -218,8 +228,10 @@ function failures(view) {
 }
 
 function tenants(view) {
+  const noisy = new Set(view.attention.filter((each) => each.tenant).map((each) => each.tenant + " " + each.lane));
   table("#tenants", [
     ["tenant", (t, cell) => { cell.title = `of ${t.of}`; return t.tenant || "(none)"; }, "name"],
+    ["", (t) => (noisy.has((t.tenant || "(none)") + " " + t.lane) ? "noisy" : ""), "word trouble level1"],
     ["time", (t) => percent(t.time)], ["messages", (t) => percent(t.messages)], ["lane", (t) => t.lane, "text"],
   ], view.tenants || [], "No consumer of tenants has reported.");
 }
@@ -240,7 +252,7 @@ function processes(view) {
     ["", (p) => (p.state === "here" ? (p.connected ? "here" : "not connected") : p.state === "left" ? "left in good order" : `gone, silent for ${time(p.silent)}`), (p) => "word state" + (p.state === "here" && p.connected ? "" : " level3")],
     ["up", (p) => time(p.seconds)], ["queues", (p) => p.queues], ["workers", (p) => p.workers, "low"],
     ["round trip", (p) => time(p.round_trip), "low"], ["reconnects", (p) => p.reconnects, "low"],
-    ["spread of bound", (p) => `${p.spread.toFixed(2)} / ${p.bound.toFixed(2)}`, (p) => (p.spread > p.bound ? "level3" : "")],
+    ["spread of bound", (p) => `${rounds(p.spread)} / ${rounds(p.bound)}`, (p) => (p.spread > p.bound ? "level3" : "")],
   ], view.processes.map((p) => ({ ...p, rowClass: p.state === "gone" ? "gone" : "" })), "No process has reported yet.");
 }
 
@@ -274,7 +286,7 @@ export function lines(history) {
   ], [times, history.map((h) => h.rate), history.map((h) => h.depth)]);
   const last = history[history.length - 1];
   const names = Object.keys((last && last.windows) || {}).slice(0, COLOURS.length);
-  chart("#windows", JSON.stringify(names), names.map((label, at) => ({ label, stroke: COLOURS[at], width: 1.5, paths: uPlot.paths.stepped({ align: 1 }) })),
+  chart("#windows", JSON.stringify(names), names.map((name, at) => ({ label: cut(name, 28), stroke: COLOURS[at], width: 1.5, paths: uPlot.paths.stepped({ align: 1 }) })),
     [times, ...names.map((name) => history.map((h) => h.windows[name] ?? null))]);
 }
 

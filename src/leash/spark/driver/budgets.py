@@ -9,7 +9,6 @@ from leash.fleet.till import Till
 from leash.spark import connections
 from leash.spark.driver.planner import Planner
 from leash.spark.settings import SourceSettings
-from leash.units import SECOND
 
 WAIT = 0.2
 """Seconds in which permits are gathered: the batch gets those that came by then."""
@@ -46,29 +45,14 @@ class Budgets:
         if name not in self._tills:
             terms = self._settings.budgets[name]
             uri = connections.uri_of(self._settings.broker)
-            self._tills[name] = connections.patiently(lambda: Till(terms, uri))
+            self._tills[name] = connections.patiently(lambda: Till(terms, uri, report=False))
         return self._tills[name]
 
     def told(self) -> dict[str, Any]:
         """What was taken from each budget, as a consumer reports it."""
-        return {name: _told(till) for name, till in self._tills.items()}
+        return {name: till.told() for name, till in self._tills.items()}
 
     def close(self) -> None:
         for till in self._tills.values():
             till.close()
         self._tills.clear()
-
-
-def _told(till: Till) -> dict[str, Any]:
-    terms, permits = till.numbers, till.permits
-    rate = terms.per_second
-    return {
-        "rate": None if rate is None else float(rate),
-        "burst": terms.size,
-        "at_once": None,
-        "taken": permits.taken,
-        "void": permits.void,
-        "waited": round(permits.waited / SECOND, 3),
-        "in_hand": 0,
-        "at_work": 0,
-    }

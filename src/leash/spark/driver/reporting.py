@@ -9,8 +9,7 @@ import socket
 import threading
 from typing import Any
 
-from leash.amqp.broadcast import STATS, Broadcast
-from leash.consumer.reporting import VERSION
+from leash.amqp.broadcast import STATS, VERSION, Broadcast
 from leash.logfmt import logger
 from leash.spark import connections
 from leash.spark.settings import SourceSettings
