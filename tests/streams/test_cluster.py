@@ -97,15 +97,8 @@ class Place:
         found: list[int] = []
 
         def known() -> bool:
-            """Any node will do: one that came back may not know of the leader yet."""
-            place = parse(self.uri)
-            for host in place.hosts:
-                with (
-                    contextlib.suppress(AmqpError),
-                    open_leader(replace(place, hosts=(host,)), STREAM) as connection,
-                ):
-                    found.append(first_and_end(connection, STREAM).end)
-                    break
+            with contextlib.suppress(AmqpError), open_leader(self.uri, STREAM) as connection:
+                found.append(first_and_end(connection, STREAM).end)
             return bool(found)
 
         until(known, what="the stream has no leader")
@@ -113,8 +106,9 @@ class Place:
 
 
 @pytest.fixture
-def place(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(coordinated_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(reader_module, "WINDOW_BYTES", 100_000)  # so that a reader has not all at once
+    cluster = coordinated_cluster
     vhost = f"streams-{secrets.token_hex(3)}"
     add_vhost(cluster, vhost)
     yield Place(cluster, vhost)
@@ -169,9 +163,6 @@ def test_leaders_that_move_while_publishing_and_reading(place: Place) -> None:
 
 
 def test_the_leader_is_killed_while_publishing(place: Place) -> None:
-    with connect(place.uri) as connection:
-        if connection.version < (3, 11):
-            pytest.skip("RabbitMQ 3.10 can be without a leader for minutes after its node came back")
     count = publish_through(place, lambda: killed(place, place.node(place.found().leader)))
     assert place.read(0, place.end()) == numbers(0, count)
 
