@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from leash.streams import Chunk, Connection, Reader, first_and_end
+from leash.streams import Chunk, Connection, Publisher, Reader, create_stream, first_and_end
 from leash.streams.encoding import Sub, rows
 from leash.streams.wire import Key, frame
 
@@ -57,3 +57,27 @@ def everything(uri: str, stream: str, connection: Connection, **options: Any) ->
     end = first_and_end(connection, stream).end
     with Reader(uri, stream, end=end, **options) as reader:
         return [value for batch in reader for value in batch.column("value").to_pylist()]
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    """Bodies that are numbers."""
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def write(uri: str, stream: str, bodies: list[bytes], chunk: int = 500) -> None:
+    """Publish bodies, so many at once."""
+    with Publisher(uri, stream) as publisher:
+        for at in range(0, len(bodies), chunk):
+            publisher.publish(bodies[at : at + chunk])
+
+
+def made(streams: Connection, uri: str, **counts: int) -> None:
+    """Streams with so many numbers each."""
+    for name, count in counts.items():
+        create_stream(streams, name)
+        write(uri, name, numbers(count))
+
+
+def can(streams: Connection) -> bool:
+    """True if there are single active consumers."""
+    return streams.version >= (3, 11)
