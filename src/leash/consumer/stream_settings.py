@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 
-from leash.consumer.settings import OnExhausted, Queue, Settings, text
+from leash.consumer.settings import OnExhausted, Queue, Settings, flag, one_of, text
 from leash.errors import ConfigError, LeashError
 from leash.fleet import Budget
 from leash.policies.exact import Number
@@ -83,13 +83,9 @@ class Stream:
     def __post_init__(self) -> None:
         text("stream", self.stream, "a stream's name, of 1 to 255 bytes", most=255)
         text("name", self.name, f"a name of up to 255 bytes, for stream {self.stream!r}", 0)
-        if self.shed not in get_args(Shed):
-            allowed = f"one of {', '.join(get_args(Shed))}: a stream takes nothing back"
-            raise ConfigError("shed", self.shed, allowed)
-        if self.kind not in ("quorum", "classic"):
-            raise ConfigError("kind", self.kind, "quorum or classic")
-        if not isinstance(self.single_active, bool):
-            raise ConfigError("single_active", self.single_active, "True or False")
+        one_of("shed", self.shed, get_args(Shed), ": a stream takes nothing back")
+        one_of("kind", self.kind, ("quorum", "classic"))
+        flag("single_active", self.single_active)
         _check_start(self.start)
         self.lane("-")
 
@@ -100,25 +96,10 @@ class Stream:
             allowed = f"a name for stream {self.stream!r}, under which its offset is stored"
             raise ConfigError("name", reference, allowed)
         text("name", reference, f"a name of up to 255 bytes, for stream {self.stream!r}", most=255)
-        return StreamQueue(
-            self.stream,
-            self.quantum,
-            tier=self.tier,
-            rate=self.rate,
-            burst=self.burst,
-            budget=self.budget,
-            window=self.window,
-            shed=self.shed,
-            target=self.target,
-            interval=self.interval,
-            deadline=self.deadline,
-            ordered=self.ordered or self.single_active,
-            kind=self.kind,
-            reference=reference,
-            start=self.start,
-            single_active=self.single_active,
-            super_stream=super_stream,
-        )
+        own = {each.name for each in fields(self)} - {"stream", "name"}
+        given = {each: getattr(self, each) for each in own}
+        given["ordered"] = self.ordered or self.single_active
+        return StreamQueue(name=self.stream, reference=reference, super_stream=super_stream, **given)
 
 
 def _check_start(start: Begin) -> None:
