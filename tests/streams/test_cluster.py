@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from leash.broker import Broker, Cluster
-from leash.errors import AmqpError, BrokerError
+from leash.errors import AmqpError
 from leash.lab.proxy import Proxy
 from leash.streams import (
     Publisher,
@@ -19,7 +19,6 @@ from leash.streams import (
     connect,
     create_stream,
     first_and_end,
-    metadata,
     open_leader,
     open_member,
     parse,
@@ -28,6 +27,7 @@ from leash.streams import reader as reader_module
 from leash.streams.wire import Member, Placement
 from tests.consumer.kit import until
 from tests.faults.kit import add_vhost
+from tests.streams.kit import move_leader, placed
 
 STREAM = "s"
 REPLICAS = 2
@@ -49,8 +49,7 @@ class Place:
         self.settle()
 
     def found(self) -> Placement:
-        with connect(self.uri) as connection:
-            return metadata(connection, STREAM)[STREAM]
+        return placed(self.uri, STREAM)
 
     def settle(self) -> None:
         """Until the stream has a leader and two replicas."""
@@ -67,17 +66,7 @@ class Place:
 
     def move(self) -> None:
         """Another node leads from now on."""
-        old = self.found()
-        to = self.node(old.replicas[0])
-        more = ("--vhost", self.vhost, "--preferred-leader-node", to.name)
-
-        def moved() -> bool:
-            with contextlib.suppress(BrokerError):  # a restart may be under way
-                to.ctl("restart_stream", STREAM, *more, tool="rabbitmq-streams")
-            return self.found().leader not in (None, old.leader)
-
-        until(moved, 120, "the leader stays")
-        self.settle()
+        move_leader(self.cluster, self.vhost, STREAM)
 
     def read(self, start: int, end: int, during: Callable[[Reader], None] | None = None) -> list[bytes]:
         """Messages of offsets; `during` once, when some of them are read, which ends the connection."""
