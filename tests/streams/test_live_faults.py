@@ -11,13 +11,14 @@ import pytest
 
 from leash import Consumer, Message, Stream
 from leash.broker import Broker
-from leash.errors import ChunkError
+from leash.errors import ChunkError, DataLost
 from leash.streams import (
     Connection,
     create_stream,
     delete_stream,
     query_offset,
 )
+from leash.streams.offsets import first_kept
 from tests.consumer.kit import running, until
 from tests.streams.kit import made, numbers, write
 
@@ -122,3 +123,52 @@ def test_a_paused_stream_waits(streams: Connection, stream_uri: str, uri: str, p
         consumer.resume("s")
         until(lambda: len(seen) >= 2_000)
     assert seen == list(range(2_000))
+
+
+# --- streams that must not lose anything ---
+
+
+def strict(uri: str, port: int, **arguments: Any) -> tuple[Consumer, list[bytes]]:
+    listed = [Stream("s", fail_on_data_loss=True, **arguments), Stream("other")]
+    consumer = Consumer(uri, streams=listed, name="n", stream_port=port)
+    seen: list[bytes] = []
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        if message.queue == "s":
+            seen.append(message.body)
+
+    return consumer, seen
+
+
+def test_a_strict_stream_that_retention_overtook_is_an_error(
+    streams: Connection, stream_uri: str, uri: str, port: int
+) -> None:
+    made(streams, stream_uri, other=10)
+    create_stream(streams, "s", {"max-length-bytes": "200000", "stream-max-segment-size-bytes": "50000"})
+    write(stream_uri, "s", [b"%0500d" % number for number in range(5_000)], 100)
+    until(lambda: first_kept(streams, "s") > 100)
+    consumer, seen = strict(uri, port, start=100)
+    with pytest.raises(DataLost, match=r"stream 's'.*expected offset 100"):
+        consumer.run()
+    assert not seen
+
+
+def test_a_strict_stream_that_is_made_again_is_an_error(
+    streams: Connection, stream_uri: str, uri: str, port: int
+) -> None:
+    made(streams, stream_uri, s=1_000, other=10)
+    consumer, seen = strict(uri, port)
+    consumer.start()
+    until(lambda: len(seen) == 1_000)
+    until(lambda: consumer.stats().queues["other"].counts.get("done") == 10)
+    delete_stream(streams, "s")
+    create_stream(streams, "s")
+    write(stream_uri, "s", [b"new"] * 300)
+    until(lambda: consumer.session.failed is not None)
+    with pytest.raises(DataLost, match="made again"):
+        consumer.stop()
+    with pytest.raises(DataLost):  # whoever asks
+        consumer.stop()
+    assert seen == numbers(1_000)
+    assert query_offset(streams, "n", "other") == 9  # it ended in good order

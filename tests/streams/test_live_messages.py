@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 
-from leash import Consumer, Message
+import pytest
+
+from leash import Consumer, Message, Stream
 from leash.amqp import Channel, Outgoing, Properties
 from leash.amqp import Publisher as AmqpPublisher
+from leash.errors import StreamUnsupported
 from leash.streams import (
     Connection,
     Publisher,
@@ -77,3 +81,35 @@ def test_an_async_handler(streams: Connection, stream_uri: str, uri: str, port: 
     with running(consumer):
         until(lambda: len(seen) == 1_000)
     assert sorted(seen) == list(range(1_000))
+
+
+def test_filters(streams: Connection, stream_uri: str, uri: str, port: int) -> None:
+    """Chunks without the filter values never come, and nothing waits for them."""
+    create_stream(streams, "s")
+    made(streams, stream_uri, other=20_000)
+    consumer = Consumer(
+        uri, streams=[Stream("s", filters=["emea"], unfiltered=True), "other"], name="n", stream_port=port
+    )
+    seen: Counter[str] = Counter()
+    consumer.handler(
+        lambda message: seen.update([message.body.decode() if message.queue == "s" else "other"])
+    )
+    if streams.version < (3, 13):
+        with pytest.raises(StreamUnsupported, match=r"'s'.*filters need RabbitMQ 3\.13"):
+            consumer.start()
+        return
+
+    def publish(times: int) -> None:
+        with Publisher(stream_uri, "s") as publisher:
+            for _ in range(times):
+                for region in ("emea", "apac", "amer"):
+                    publisher.publish([region.encode()] * 100, filters=[region] * 100)
+                publisher.publish([b"none"] * 100)
+
+    publish(5)
+    with running(consumer):
+        until(lambda: seen == {"emea": 500, "none": 500, "other": 20_000})
+        assert consumer.session.engine.flow.lanes["s"].expired == 0
+        publish(1)
+        until(lambda: seen["emea"] == seen["none"] == 600)
+    assert set(seen) == {"emea", "none", "other"}

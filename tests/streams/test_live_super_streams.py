@@ -109,3 +109,19 @@ def test_one_stream_with_a_single_active_consumer(
     until(lambda: len(seen) >= 1_000)
     assert consumers[1].stop()
     assert seen == list(range(1_000))
+
+
+def test_what_holds_for_each_partition(streams: Connection, stream_uri: str, uri: str, port: int) -> None:
+    if not can(streams):
+        pytest.skip("a single active consumer needs RabbitMQ 3.11")
+    create_super_stream(streams, "orders", 2, amqp=uri)
+    for partition in range(2):
+        write(stream_uri, f"orders-{partition}", numbers(200))
+    seen: list[tuple[str, int | None]] = []
+    each = Stream("orders", 3, start=100, rate=1_000, burst=50, fail_on_data_loss=True)
+    consumer = Consumer(uri, super_stream=each, name="billing", stream_port=port)
+    consumer.handler(lambda message: seen.append((message.queue, message.offset)))
+    with running(consumer):
+        until(lambda: len(seen) == 200)
+        assert [queue.quantum for queue in consumer.settings.queues] == [3, 3]
+    assert sorted(seen) == [(f"orders-{n}", at) for n in range(2) for at in range(100, 200)]

@@ -28,7 +28,7 @@ from leash.consumer.tasks import TaskPool
 from leash.consumer.threads import ThreadPool
 from leash.consumer.upkeep import Upkeep
 from leash.consumer.workers import Batch, Failed, Pool, is_async
-from leash.errors import AmqpError
+from leash.errors import AmqpError, LeashError
 from leash.fleet.desk import Account, Desk
 from leash.fleet.terms import Terms
 from leash.flow.budgets import pace
@@ -161,8 +161,19 @@ class Session:
 
     @property
     def left(self) -> bool:
-        """True after `stop` or `abandon`."""
-        return self.engine.stopping
+        """True after `stop` or `abandon`, and if it cannot go on."""
+        return self.engine.stopping or self.failed is not None
+
+    @property
+    def failed(self) -> LeashError | None:
+        """Why it cannot go on."""
+        return None if self._streams is None else self._streams.failed
+
+    def outcome(self, in_time: bool) -> bool:
+        """What `stop` returned, unless it failed."""
+        if self.failed is not None:
+            raise self.failed
+        return in_time
 
     def leave_later(self, leave: Callable[[], object]) -> bool:
         """In a handler: begin nothing more, and leave in another thread. False: not called by a handler."""

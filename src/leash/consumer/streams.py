@@ -9,6 +9,7 @@ from leash.consumer.engine import Engine
 from leash.consumer.settings import Settings
 from leash.consumer.stream_lane import About, StreamLane
 from leash.consumer.stream_settings import StreamQueue
+from leash.errors import DataLost
 from leash.streams import parse
 
 _FIRST = 5.0  # seconds for the first messages of every stream
@@ -45,6 +46,11 @@ class Streams:
         )  # the first round begins when every stream with messages has some
         for lane in self._lanes:
             lane.ready.wait(max(0.0, deadline - time.monotonic()))
+
+    @property
+    def failed(self) -> DataLost | None:
+        """Why one of them does not go on, for good."""
+        return next((lane.failed for lane in self._lanes if lane.failed is not None), None)
 
     def stop(self, timeout: float) -> None:
         """Store the last offsets, and leave."""
