@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
+from leash import Consumer, Message, Stream
 from leash.broker import Broker, Cluster
 from leash.errors import AmqpError
 from leash.lab.proxy import Proxy
@@ -25,7 +27,7 @@ from leash.streams import (
 )
 from leash.streams import reader as reader_module
 from leash.streams.wire import Member, Placement
-from tests.consumer.kit import until
+from tests.consumer.kit import running, until
 from tests.faults.kit import add_vhost
 from tests.streams.kit import move_leader, placed
 
@@ -195,3 +197,37 @@ def test_behind_a_load_balancer_the_right_node_is_found(place: Place, one: bool)
             publisher.publish(numbers(1000, 2000))
         with Reader(uri, STREAM, end=place.end(), load_balancer=True) as reader:
             assert [v for batch in reader for v in batch.column("value").to_pylist()] == numbers(0, 2000)
+
+
+@pytest.mark.parametrize("load_balancer", [True, False])
+def test_a_live_consumer_goes_on_while_nodes_are_killed(place: Place, load_balancer: bool) -> None:
+    """One port in front of all nodes, where the URI of AMQP has three hosts and streams have one port."""
+    with Publisher(place.uri, STREAM) as publisher:
+        for at in range(0, 5_000, 100):
+            publisher.publish(numbers(at, at + 100))
+    seen: list[int] = []
+    first, *more = parse(place.uri).hosts
+    with Proxy(*first, more=more) as proxy:
+        consumer = Consumer(
+            place.cluster.uri_of(place.vhost),
+            streams=[Stream(STREAM, ordered=True)],
+            name="n",
+            stream_port=proxy.port,
+            load_balancer=load_balancer,
+        )
+
+        @consumer.handler
+        def work(message: Message) -> None:
+            time.sleep(0.0002)
+            seen.append(int(message.body))
+
+        with running(consumer):
+            for number in (1, 2):
+                until(lambda number=number: len(seen) > 1_000 * number)  # type: ignore[misc]
+                proxy.cut()
+                killed(place, place.node(place.found().leader))
+                place.settle()
+            with Publisher(place.uri, STREAM, timeout=180) as publisher:
+                publisher.publish(numbers(5_000, 6_000))
+            until(lambda: len(seen) >= 6_000)
+    assert seen == list(range(6_000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,13 +11,16 @@ import pytest
 from leash import Consumer, Message, Stream
 from leash.amqp import Channel, Outgoing, Properties
 from leash.amqp import Publisher as AmqpPublisher
-from leash.errors import StreamUnsupported
+from leash.amqp.uri import parse
+from leash.errors import StreamUnsupported, TlsError
 from leash.streams import (
     Connection,
     Publisher,
     create_stream,
+    query_offset,
     sections,
 )
+from tests.conftest import Tls
 from tests.consumer.kit import running, until
 from tests.streams.kit import made, numbers
 
@@ -113,3 +117,21 @@ def test_filters(streams: Connection, stream_uri: str, uri: str, port: int) -> N
         publish(1)
         until(lambda: seen["emea"] == seen["none"] == 600)
     assert set(seen) == {"emea", "none", "other"}
+
+
+def test_by_tls(streams: Connection, stream_uri: str, uri: str, tls: Tls) -> None:
+    made(streams, stream_uri, s=1_000)
+    place = replace(parse(uri), hosts=(("localhost", tls.port),), tls=True, cafile=str(tls.ca))
+    consumer = Consumer(place, streams=["s"], name="n", stream_port=tls.stream_port)
+    seen: list[bytes] = []
+    consumer.handler(lambda message: seen.append(message.body))
+    with running(consumer):
+        until(lambda: len(seen) == 1_000)
+    assert seen == numbers(1_000)
+    assert query_offset(streams, "n", "s") == 999
+    refused = Consumer(
+        replace(place, cafile=str(tls.other_ca)), streams=["s"], name="n", stream_port=tls.stream_port
+    )
+    refused.handler(lambda _: None)
+    with pytest.raises(TlsError, match="certificate not accepted"):
+        refused.start()

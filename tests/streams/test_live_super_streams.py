@@ -8,14 +8,17 @@ from itertools import pairwise
 
 import pytest
 
-from leash import Consumer, Message, Stream
+from leash import Breaker, Consumer, Message, Retry, Stream
+from leash.amqp import Channel
+from leash.amqp.topology import bind_queue
 from leash.errors import StreamUnsupported
 from leash.streams import (
     Connection,
+    create_stream,
     create_super_stream,
     query_offset,
 )
-from tests.consumer.kit import running, until
+from tests.consumer.kit import depth, running, until
 from tests.streams.kit import can, made, numbers, write
 
 
@@ -125,3 +128,51 @@ def test_what_holds_for_each_partition(streams: Connection, stream_uri: str, uri
         until(lambda: len(seen) == 200)
         assert [queue.quantum for queue in consumer.settings.queues] == [3, 3]
     assert sorted(seen) == [(f"orders-{n}", at) for n in range(2) for at in range(100, 200)]
+
+
+def test_a_partition_that_is_added_is_consumed(
+    channel: Channel,
+    streams: Connection,
+    stream_uri: str,
+    uri: str,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not can(streams):
+        pytest.skip("a single active consumer needs RabbitMQ 3.11")
+    monkeypatch.setattr("leash.consumer.streams.LOOK_EVERY", 0.05)
+    create_super_stream(streams, "orders", 2, amqp=uri)
+    seen: dict[str, list[int]] = {f"orders-{number}": [] for number in range(3)}
+    consumer = Consumer(
+        uri,
+        super_stream="orders",
+        name="billing",
+        stream_port=port,
+        retry=Retry(tries=1),
+        breaker=Breaker(failures=50),
+    )
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        seen[message.queue].append(int(message.body))
+        if message.body == b"7":
+            raise ValueError
+
+    with running(consumer):
+        for partition in ("orders-0", "orders-1"):
+            write(stream_uri, partition, numbers(200))
+        until(lambda: len(seen["orders-0"]) == len(seen["orders-1"]) == 200)
+        create_stream(streams, "orders-2")
+        write(stream_uri, "orders-2", numbers(200))
+        bind_queue(channel, "orders-2", "orders", "2", {"x-stream-partition-order": 2})
+        until(lambda: len(seen["orders-2"]) == 200)
+        assert consumer.stats().queues["orders-2"].counts["done"] >= 190
+        consumer.set_quantum("orders-2", 5)
+        consumer.pause("orders-2")
+        consumer.resume("orders-2")
+        write(stream_uri, "orders-2", numbers(200, 200))
+        until(lambda: len(seen["orders-2"]) == 400)
+        until(lambda: depth(channel, "leash.dead.orders-2") == 1)
+    assert seen["orders-2"] == list(range(400))
+    assert [query_offset(streams, "billing", f"orders-{number}") for number in range(2)] == [199] * 2
+    assert (query_offset(streams, "billing", "orders-2") or 0) >= 399  # a stored offset has one itself

@@ -83,7 +83,7 @@ class Session:
         """Once it has stopped: messages still in work then, and failed ones with an unconfirmed copy."""
         uri, name, queues = settings.uri, settings.name, settings.queues
         flow = settings.flow(batch.size * settings.workers if batch else 1)
-        self.engine = engine = Engine(flow, settings.costs, settings.deadlines, parts.clock)
+        self.engine = engine = Engine(flow, settings.costs, parts.clock)
         decides = failures(engine, queues, settings.retry_of, settings.on_exhausted)
         self._republisher = parts.republisher(uri, name, decides.confirmed, decides.prepare)
         decides.republisher = self._republisher

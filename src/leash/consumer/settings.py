@@ -266,11 +266,6 @@ class Settings:
                 raise ConfigError("budget", budget.name, "the same numbers wherever one consumer names it")
         return list(known.values())
 
-    @property
-    def deadlines(self) -> frozenset[str]:
-        """The queues with a deadline."""
-        return frozenset(queue.name for queue in self.queues if queue.deadline is not None)
-
 
 def _redelivered(raw: Raw) -> bool:
     return raw[REDELIVERED]
