@@ -22,6 +22,7 @@ ALL = [
     "ring_spark",
     "plan",
     "streams",
+    "live_streams",
     "page",
 ]
 

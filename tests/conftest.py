@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from leash.amqp import Channel, Connection, connect
 from leash.amqp.uri import parse
 from leash.broker import Broker, Cluster, own_uri
+from leash.broker.base import Private
 from leash.management import Management
 from tests.waiting import until
 
@@ -175,22 +176,27 @@ def stalled_log(broker: Broker) -> Iterator[StalledLog]:
     log.tell("leave")
 
 
-@pytest.fixture(scope="session")
-def coordinated(broker: Broker) -> None:
-    """A node that may be killed without losing its streams.
+def coordinate(nodes: Private) -> None:
+    """Nodes that may be killed without losing their streams.
 
     RabbitMQ writes the coordinator's name to disk later than everything else: a node that is killed within a
-    second of the first stream that it ever had loses all streams for good.
+    second of the first stream that it ever had forgets that it coordinates streams, for good.
     """
     from leash import streams
 
-    with streams.connect(broker.stream_uri) as opened:
+    with streams.connect(nodes.stream_uri) as opened:
         streams.create_stream(opened, "the first one")
 
-    def written() -> bool:
-        return any(b"rabbit_stream_coordinator" in f.read_bytes() for f in broker.folder.rglob("names.dets"))
+    def written(node: Broker) -> bool:
+        return any(b"rabbit_stream_coordinator" in f.read_bytes() for f in node.folder.rglob("names.dets"))
 
-    until(written, what="the stream coordinator is not on disk")
+    until(lambda: all(map(written, nodes.nodes)), what="the stream coordinator is not on disk")
+
+
+@pytest.fixture(scope="session")
+def coordinated(broker: Broker) -> None:
+    """A node that may be killed without losing its streams."""
+    coordinate(broker)
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +206,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip("LEASH_URI is set, and this test needs nodes that it may kill")
     with Cluster(tmp_path_factory.mktemp("cluster"), owned=True) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def coordinated_cluster(cluster: Cluster) -> Cluster:
+    """Three nodes that may be killed without losing their streams."""
+    coordinate(cluster)
+    return cluster
 
 
 @pytest.fixture

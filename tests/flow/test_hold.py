@@ -91,6 +91,25 @@ def test_but_not_forever() -> None:
     assert len(served(flow.take(500 * MS, 64))) == 7
 
 
+def test_a_look_that_comes_late_asks_before_it_gives_up() -> None:
+    """A busy machine looks once in 60 ms, and finds the timers of this hold and of the one before."""
+    flow = Flow([Lane("a", 1, window=4), Lane("b", 1, window=9)])
+    warm(flow)
+    for name in ("a", "b"):
+        flow.probed(0, name, 100, 1, MS)
+    flow.arrive(0, "b", list(range(9)))
+    assert served(flow.take(0, 64)) == [("b", 0)]
+    assert flow.take(1 * MS, 64) == []
+    flow.arrive(2 * MS, "a", [1])
+    assert served(flow.take(2 * MS, 64)) == [("a", 1), ("b", 1)]
+    assert flow.take(3 * MS, 64) == []
+    assert flow.take(60 * MS, 64) == []
+    assert [d.lane for d in flow.decisions if isinstance(d, Probe)] == ["a"]
+    assert flow.lanes["a"].expired == 0
+    flow.arrive(61 * MS, "a", [2])
+    assert served(flow.take(61 * MS, 64)) == [("a", 2), ("b", 2)]
+
+
 def test_without_evidence_nobody_waits() -> None:
     flow = Flow([Lane("a", 2, window=4), Lane("b", 2, window=9)])
     warm(flow)

@@ -31,3 +31,9 @@ def stream(streams: Connection) -> str:
     """The name of an empty stream."""
     create_stream(streams, STREAM)
     return STREAM
+
+
+@pytest.fixture
+def port(broker: Broker) -> int:
+    """The stream port."""
+    return broker.port("stream")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
 from collections.abc import Sequence
@@ -9,9 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from leash.streams import Chunk, Connection, Reader, first_and_end
+from leash.broker import Cluster
+from leash.errors import BrokerError
+from leash.streams import (
+    Chunk,
+    Connection,
+    Publisher,
+    Reader,
+    connect,
+    create_stream,
+    first_and_end,
+    metadata,
+)
 from leash.streams.encoding import Sub, rows
-from leash.streams.wire import Key, frame
+from leash.streams.wire import Key, Placement, frame
+from tests.waiting import until
 
 VALUE = b"\0\x53\x77"
 DATA = b"\0\x53\x75"
@@ -57,3 +70,55 @@ def everything(uri: str, stream: str, connection: Connection, **options: Any) ->
     end = first_and_end(connection, stream).end
     with Reader(uri, stream, end=end, **options) as reader:
         return [value for batch in reader for value in batch.column("value").to_pylist()]
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    """Bodies that are numbers."""
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def write(uri: str, stream: str, bodies: list[bytes], chunk: int = 500) -> None:
+    """Publish bodies, so many at once."""
+    with Publisher(uri, stream) as publisher:
+        for at in range(0, len(bodies), chunk):
+            publisher.publish(bodies[at : at + chunk])
+
+
+def made(streams: Connection, uri: str, **counts: int) -> None:
+    """Streams with so many numbers each."""
+    for name, count in counts.items():
+        create_stream(streams, name)
+        write(uri, name, numbers(count))
+
+
+def can(streams: Connection) -> bool:
+    """True if there are single active consumers."""
+    return streams.version >= (3, 11)
+
+
+def placed(uri: str, stream: str) -> Placement:
+    """Where a stream is, by any node."""
+    with connect(uri) as connection:
+        return metadata(connection, stream)[stream]
+
+
+def move_leader(cluster: Cluster, vhost: str, stream: str) -> None:
+    """Another node leads the stream from now on (RabbitMQ 3.12), and it has three members again."""
+    uri = cluster.stream_place(vhost).reveal()
+
+    def whole() -> bool:
+        now = placed(uri, stream)
+        return now.leader is not None and len(now.replicas) == len(cluster.nodes) - 1
+
+    until(whole, what="the stream has not all of its members")
+    old = placed(uri, stream)
+    to = next(node for node in cluster.nodes if node.port("stream") == old.replicas[0].port)
+    more = ("--vhost", vhost, "--preferred-leader-node", to.name)
+
+    def moved() -> bool:
+        with contextlib.suppress(BrokerError):  # a restart may be under way
+            to.ctl("restart_stream", stream, *more, tool="rabbitmq-streams")
+        return placed(uri, stream).leader not in (None, old.leader)
+
+    until(moved, what="the leader stays")
+    until(whole, what="the stream has not all of its members")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
+from leash import Consumer, Message, Stream
 from leash.broker import Broker, Cluster
-from leash.errors import AmqpError, BrokerError
+from leash.errors import AmqpError
 from leash.lab.proxy import Proxy
 from leash.streams import (
     Publisher,
@@ -19,15 +21,15 @@ from leash.streams import (
     connect,
     create_stream,
     first_and_end,
-    metadata,
     open_leader,
     open_member,
     parse,
 )
 from leash.streams import reader as reader_module
 from leash.streams.wire import Member, Placement
-from tests.consumer.kit import until
+from tests.consumer.kit import running, until
 from tests.faults.kit import add_vhost
+from tests.streams.kit import move_leader, placed
 
 STREAM = "s"
 REPLICAS = 2
@@ -49,8 +51,7 @@ class Place:
         self.settle()
 
     def found(self) -> Placement:
-        with connect(self.uri) as connection:
-            return metadata(connection, STREAM)[STREAM]
+        return placed(self.uri, STREAM)
 
     def settle(self) -> None:
         """Until the stream has a leader and two replicas."""
@@ -67,17 +68,7 @@ class Place:
 
     def move(self) -> None:
         """Another node leads from now on."""
-        old = self.found()
-        to = self.node(old.replicas[0])
-        more = ("--vhost", self.vhost, "--preferred-leader-node", to.name)
-
-        def moved() -> bool:
-            with contextlib.suppress(BrokerError):  # a restart may be under way
-                to.ctl("restart_stream", STREAM, *more, tool="rabbitmq-streams")
-            return self.found().leader not in (None, old.leader)
-
-        until(moved, 120, "the leader stays")
-        self.settle()
+        move_leader(self.cluster, self.vhost, STREAM)
 
     def read(self, start: int, end: int, during: Callable[[Reader], None] | None = None) -> list[bytes]:
         """Messages of offsets; `during` once, when some of them are read, which ends the connection."""
@@ -97,15 +88,8 @@ class Place:
         found: list[int] = []
 
         def known() -> bool:
-            """Any node will do: one that came back may not know of the leader yet."""
-            place = parse(self.uri)
-            for host in place.hosts:
-                with (
-                    contextlib.suppress(AmqpError),
-                    open_leader(replace(place, hosts=(host,)), STREAM) as connection,
-                ):
-                    found.append(first_and_end(connection, STREAM).end)
-                    break
+            with contextlib.suppress(AmqpError), open_leader(self.uri, STREAM) as connection:
+                found.append(first_and_end(connection, STREAM).end)
             return bool(found)
 
         until(known, what="the stream has no leader")
@@ -113,8 +97,9 @@ class Place:
 
 
 @pytest.fixture
-def place(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(coordinated_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(reader_module, "WINDOW_BYTES", 100_000)  # so that a reader has not all at once
+    cluster = coordinated_cluster
     vhost = f"streams-{secrets.token_hex(3)}"
     add_vhost(cluster, vhost)
     yield Place(cluster, vhost)
@@ -169,9 +154,6 @@ def test_leaders_that_move_while_publishing_and_reading(place: Place) -> None:
 
 
 def test_the_leader_is_killed_while_publishing(place: Place) -> None:
-    with connect(place.uri) as connection:
-        if connection.version < (3, 11):
-            pytest.skip("RabbitMQ 3.10 can be without a leader for minutes after its node came back")
     count = publish_through(place, lambda: killed(place, place.node(place.found().leader)))
     assert place.read(0, place.end()) == numbers(0, count)
 
@@ -215,3 +197,37 @@ def test_behind_a_load_balancer_the_right_node_is_found(place: Place, one: bool)
             publisher.publish(numbers(1000, 2000))
         with Reader(uri, STREAM, end=place.end(), load_balancer=True) as reader:
             assert [v for batch in reader for v in batch.column("value").to_pylist()] == numbers(0, 2000)
+
+
+@pytest.mark.parametrize("load_balancer", [True, False])
+def test_a_live_consumer_goes_on_while_nodes_are_killed(place: Place, load_balancer: bool) -> None:
+    """One port in front of all nodes, where the URI of AMQP has three hosts and streams have one port."""
+    with Publisher(place.uri, STREAM) as publisher:
+        for at in range(0, 5_000, 100):
+            publisher.publish(numbers(at, at + 100))
+    seen: list[int] = []
+    first, *more = parse(place.uri).hosts
+    with Proxy(*first, more=more) as proxy:
+        consumer = Consumer(
+            place.cluster.uri_of(place.vhost),
+            streams=[Stream(STREAM, ordered=True)],
+            name="n",
+            stream_port=proxy.port,
+            load_balancer=load_balancer,
+        )
+
+        @consumer.handler
+        def work(message: Message) -> None:
+            time.sleep(0.0002)
+            seen.append(int(message.body))
+
+        with running(consumer):
+            for number in (1, 2):
+                until(lambda number=number: len(seen) > 1_000 * number)  # type: ignore[misc]
+                proxy.cut()
+                killed(place, place.node(place.found().leader))
+                place.settle()
+            with Publisher(place.uri, STREAM, timeout=180) as publisher:
+                publisher.publish(numbers(5_000, 6_000))
+            until(lambda: len(seen) >= 6_000)
+    assert seen == list(range(6_000))

@@ -15,12 +15,26 @@ from leash.errors import (
     ConnectError,
     ConnectionLost,
     HostUnreachable,
+    StreamMissing,
+    StreamUnavailable,
     StreamUnsupported,
     TlsError,
     TlsRequired,
     VirtualHostError,
 )
-from leash.streams import Connection, connect, create_stream, metadata, parse, stream_stats, wire
+from leash.lab.proxy import Proxy
+from leash.streams import (
+    Connection,
+    connect,
+    connecting,
+    create_stream,
+    metadata,
+    open_leader,
+    open_member,
+    parse,
+    stream_stats,
+    wire,
+)
 from leash.streams.wire import Key
 from tests.conftest import Tls
 
@@ -55,6 +69,33 @@ def test_a_connection_tells_what_the_broker_can(streams: Connection) -> None:
     assert streams.can(Key.PUBLISH, 2) == (streams.version >= (3, 13))
     assert streams.itself is not None
     assert f"127.0.0.1:{streams.itself.port}" == streams.where
+
+
+def test_a_node_that_does_not_know_a_stream_is_passed_over(
+    stream: str, stream_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On 3.10, a node that lost its coordinator says "is not available" for good; the others do not."""
+    place = parse(stream_uri)
+    with Proxy(*place.hosts[0]) as unwell, Proxy(*place.hosts[0]) as well:
+        hosts = (("127.0.0.1", unwell.port), ("127.0.0.1", well.port))
+        asked: list[str] = []
+        real = connecting.placement
+
+        def placement(connection: Connection, name: str) -> wire.Placement:
+            asked.append(connection.where)
+            if connection.where == f"127.0.0.1:{unwell.port}":
+                raise wire.error(wire.UNAVAILABLE, name)
+            return real(connection, name)
+
+        monkeypatch.setattr(connecting, "placement", placement)
+        for opener in (open_leader, open_member):
+            with opener(replace(place, hosts=hosts), stream) as opened:
+                assert opened.itself == real(opened, stream).leader
+        assert asked == [f"{host}:{port}" for host, port in hosts] * 2
+        with pytest.raises(StreamUnavailable, match="not available"):
+            open_leader(replace(place, hosts=hosts[:1]), stream)
+        with pytest.raises(StreamMissing):
+            open_leader(replace(place, hosts=hosts[1:]), "none")
 
 
 def test_statistics_are_refused_before_they_end_the_connection(streams: Connection, stream: str) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from leash.broker import Broker
-from leash.streams import Connection, Publisher, create_stream, create_super_stream, query_offset
+from leash.streams import Connection, create_stream, create_super_stream, query_offset
+from tests.streams.kit import numbers, write
 from tests.waiting import until
 
 APP = Path(__file__).with_name("live_app.py")
@@ -64,18 +65,12 @@ def apps(uri: str, broker: Broker, folder: Path, kind: str, names: str, workers:
             made.kill(app)
 
 
-def write(stream_uri: str, stream: str, start: int, count: int) -> None:
-    with Publisher(stream_uri, stream) as publisher:
-        for at in range(start, start + count, 100):
-            publisher.publish([b"%d" % number for number in range(at, at + 100)])
-
-
 @pytest.mark.parametrize("kind", ["ordered", "plain"])
 def test_after_a_kill_the_next_process_continues_where_all_was_settled(
     broker: Broker, uri: str, stream_uri: str, streams: Connection, tmp_path: Path, kind: str
 ) -> None:
     create_stream(streams, "s")
-    write(stream_uri, "s", 0, 6_000)  # before anything is stored: numbers are offsets
+    write(stream_uri, "s", numbers(6_000), 100)  # before anything is stored: numbers are offsets
     workers = 1 if kind == "ordered" else 4
     begins: dict[int, int] = {}
     with apps(uri, broker, tmp_path, kind, "s", workers) as started:
@@ -113,19 +108,19 @@ def test_two_processes_share_a_super_stream_and_one_continues_for_the_other(
     partitions = [f"orders-{number}" for number in range(3)]
     create_super_stream(streams, "orders", 3, amqp=uri)
     for partition in partitions:
-        write(stream_uri, partition, 0, 1_000)
+        write(stream_uri, partition, numbers(1_000), 100)
     with apps(uri, broker, tmp_path, "super", "orders") as started:
         one, two = started.start(), started.start()
         count = 1_000
         while len({pid for pid, _, number in started.lines() if number >= count - 1_000}) < 2:
             until(lambda count=count: all(started.all_of(each, count) for each in partitions))  # type: ignore[misc]
             for partition in partitions:
-                write(stream_uri, partition, count, 1_000)
+                write(stream_uri, partition, numbers(1_000, count), 100)
             count += 1_000
             assert count < 30_000
         started.kill(one)  # in the middle of some partition, or of two
         for partition in partitions:
-            write(stream_uri, partition, count, 1_000)
+            write(stream_uri, partition, numbers(1_000, count), 100)
         count += 1_000
         until(lambda: all(started.all_of(each, count) for each in partitions))
         lines = {partition: started.of(partition) for partition in partitions}

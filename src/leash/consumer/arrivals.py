@@ -23,10 +23,9 @@ _TELL_EVERY = 1_000_000_000
 class Arrivals:
     """The arrivals of one consumer. Called by the connection's reader thread."""
 
-    def __init__(self, engine: Engine, costs: Costs | None, deadlines: frozenset[str]) -> None:
+    def __init__(self, engine: Engine, costs: Costs | None) -> None:
         self._engine = engine
         self._costs = costs
-        self._deadlines = deadlines
         self._tried: dict[str, tuple[object, int]] = {}
         """The message at the head of an ordered lane whose channel is gone, and how often it failed."""
         self._next_trouble = 0  # when to log an invalid cost again
@@ -49,7 +48,7 @@ class Arrivals:
         size = sum(map(len, batch.bodies))
         costs = None if self._costs is None else self._cost(now, link, batch, raws)
         ages = None
-        if link.queue in self._deadlines:
+        if link.spec.deadline is not None:
             wall = self._engine.clock.wall()
             ages = [_age(raw, wall) for raw in batch.properties]
         keep = None

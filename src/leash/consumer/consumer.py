@@ -53,8 +53,8 @@ class Consumer:
             Required, unless there are streams or partitions. Default: none.
         streams: Names, or `Stream`s with a quantum, a rate and so on, beside the queues or instead. Their
             offsets are stored under `name`, or each stream's own. See docs/streams.md. Default: none.
-        super_stream: The name of a super stream. All processes with the same `name` share its partitions,
-            each in order. Needs RabbitMQ 3.11. Default: None.
+        super_stream: The name of a super stream, or a `Stream` with what holds for each partition. All
+            processes with the same `name` share them, each in order. Needs RabbitMQ 3.11. Default: None.
         partitions: The name of partitions (`leash.Partitions`), instead of `queues`. All their queues are
             consumed, each in order, and shared with the other processes that consume them. Default: None.
         tenants: `Tenants`, instead of `queues`: all lanes are consumed, quiet ones first. Default: None.
@@ -101,7 +101,7 @@ class Consumer:
         queues: Iterable[Queue | str] = (),
         *,
         streams: Iterable[Stream | str] = (),
-        super_stream: str | None = None,
+        super_stream: str | Stream | None = None,
         partitions: str | None = None,
         tenants: Tenants | None = None,
         workers: int | None = None,
@@ -135,7 +135,7 @@ class Consumer:
         kind, costs = costs_of(cost)
         if burst is not None and rate is None:
             raise ConfigError("burst", burst, "a rate with it")
-        check_streams(super_stream, name, on_exhausted, stream_port, bool(read))
+        self.super_stream = check_streams(super_stream, name, on_exhausted, stream_port, bool(read))
         self.settings = Settings(
             uri=place,
             queues=specs,
@@ -161,10 +161,9 @@ class Consumer:
         self._beside = Beside(self, health, report, tenants)
         self._workers = workers
         self._partitions = partitions
-        self.super_stream = super_stream
         self._own = specs
         if partitions is not None:
-            check(partitions, self.settings, super_stream)
+            check(partitions, self.settings, self.super_stream)
         elif specs:
             self.settings.flow()  # report a wrong lane now
         self._handlers = Handlers(middleware)
@@ -237,7 +236,7 @@ class Consumer:
     def run(self) -> None:
         """Consume until SIGINT, SIGTERM or `stop`, then drain; a second signal leaves at once.
 
-        Raises NotDrained if some messages were not finished within `drain` seconds.
+        Raises NotDrained if messages were not finished within `drain` seconds; DataLost as `stop` does.
         """
         with Signals() as signals:
             self.start()
@@ -247,7 +246,7 @@ class Consumer:
             leaver = leave_in_thread(self._leave)
             while leaver.is_alive() and not signals.urgent:
                 leaver.join(_LOOK)
-            if not signals.urgent and not self._leave():  # already done; raises again if it failed
+            if not signals.urgent and not self.stop():  # already done; raises again if it failed
                 raise NotDrained(self.settings.drain / SECOND, *self._running().undone)
         if signals.urgent:
             self.abandon()
@@ -283,10 +282,10 @@ class Consumer:
     def stop(self) -> bool:
         """Finish running handlers and leave; False: one was still running at the deadline.
 
-        A handler may call it too, and gets False at once, because it is still running itself.
+        In a handler it is False at once. Raises DataLost if a stream with `fail_on_data_loss` lost messages.
         """
         asked = self._session is not None and self._session.leave_later(self._leave)
-        return False if asked else self._leave()
+        return False if asked else self._running().outcome(self._leave())
 
     def _leave(self) -> bool:
         """Leave once; other callers wait for it and get the same answer."""

@@ -57,13 +57,7 @@ class Finished(NamedTuple):
 class Engine:
     """Shared by all threads of one consumer."""
 
-    def __init__(
-        self,
-        flow: Flow,
-        costs: Costs | None,
-        deadlines: frozenset[str] = frozenset(),
-        clock: Clock = SYSTEM,
-    ) -> None:
+    def __init__(self, flow: Flow, costs: Costs | None, clock: Clock = SYSTEM) -> None:
         self.flow = flow
         self.clock = clock
         self.lock = threading.Lock()
@@ -88,7 +82,7 @@ class Engine:
         """Streams that another process consumes for now."""
         self.traits: dict[str, Traits | None] = {}
         """What the broker said about each queue; None if it did not."""
-        self.arrivals = Arrivals(self, costs, deadlines)
+        self.arrivals = Arrivals(self, costs)
         self.settler = Settler(self)
         self.limbo: Limbo | None = None
         self.gate: Gate | None = None

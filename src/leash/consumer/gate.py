@@ -14,7 +14,7 @@ from typing import Any
 from leash.consumer.engine import Engine
 from leash.consumer.failures import Failures
 from leash.consumer.message import Message
-from leash.consumer.settings import Settings
+from leash.consumer.settings import Queue, Settings
 from leash.consumer.settle import Outcome
 from leash.flow import probing
 from leash.policies.circuit import Circuit, Turn
@@ -24,35 +24,36 @@ from leash.units import SECOND
 
 def gate_of(settings: Settings, engine: Engine, failures: Failures) -> Gate | None:
     """The gate of one consumer; None if no queue needs one."""
-    circuits: dict[str, Circuit] = {}
-    shared: dict[tuple[object, ...], Circuit] = {}
-    budgets: dict[str, RetryBudget] = {}
+    gate = Gate(engine, failures)
     for queue in settings.queues:
-        breaker, share = settings.breaker_of(queue), settings.retry_of(queue.name).budget
-        if breaker is not None:
-            circuit = breaker.circuit()
-            if queue.ordered:
-                circuit = shared.setdefault((breaker, settings.sharing.get(queue.name)), circuit)
-            circuits[queue.name] = circuit
-        if share is not None:
-            budgets[queue.name] = RetryBudget(share)
-    return Gate(engine, failures, circuits, budgets) if circuits or budgets else None
+        gate.add(settings, queue)
+    return gate if gate.needed else None
 
 
 class Gate:
     """The gate of one consumer. Its methods take the engine's lock."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        failures: Failures,
-        circuits: dict[str, Circuit],
-        budgets: dict[str, RetryBudget],
-    ) -> None:
+    def __init__(self, engine: Engine, failures: Failures) -> None:
         self._engine = engine
         self._failures = failures
-        self.circuits = circuits
-        self._budgets = budgets
+        self.circuits: dict[str, Circuit] = {}
+        self._shared: dict[tuple[object, ...], Circuit] = {}
+        self._budgets: dict[str, RetryBudget] = {}
+
+    def add(self, settings: Settings, queue: Queue) -> None:
+        """From now on, messages of this queue pass it."""
+        breaker, share = settings.breaker_of(queue), settings.retry_of(queue.name).budget
+        if breaker is not None:
+            circuit = breaker.circuit()
+            if queue.ordered:
+                circuit = self._shared.setdefault((breaker, settings.sharing.get(queue.name)), circuit)
+            self.circuits[queue.name] = circuit
+        if share is not None:
+            self._budgets[queue.name] = RetryBudget(share)
+
+    @property
+    def needed(self) -> bool:
+        return bool(self.circuits or self._budgets)
 
     # --- around the handler ---
 

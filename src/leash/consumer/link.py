@@ -50,6 +50,7 @@ class Link:
         fleeting: bool = False,
         delays: bool = False,
         limbo: bool = False,
+        ledger: Ledger | None = None,
     ) -> None:
         self.clock = clock
         self.limit = limit
@@ -66,7 +67,7 @@ class Link:
         self.spec = spec
         self.channel = channel
         self.outbox = outbox
-        self.ledger = Ledger(channel.number)
+        self.ledger = Ledger(channel.number) if ledger is None else ledger
         self.alive = True
         self.ending = False
         """True if it takes no more messages: those that still arrive are returned."""

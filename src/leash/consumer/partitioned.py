@@ -23,7 +23,7 @@ from leash.consumer.message import Message
 from leash.consumer.session import Session
 from leash.consumer.settings import Queue, Settings, text
 from leash.consumer.stats import Stats
-from leash.consumer.stream_settings import StreamQueue
+from leash.consumer.stream_settings import Stream, StreamQueue
 from leash.consumer.workers import is_async
 from leash.errors import AmqpError, ConfigError
 from leash.logfmt import logger
@@ -38,11 +38,11 @@ _GATE_WAIT, _MARKER_WAIT, _TROUBLE_WAIT = 50, 10, 500
 """Milliseconds until a lane looks again."""
 
 
-def check(partitions: str, settings: Settings, super_stream: str | None) -> None:
+def check(partitions: str, settings: Settings, super_stream: Stream | None) -> None:
     """ConfigError for arguments of a consumer that do not fit partitions."""
     text("partitions", partitions, "the partitions' name")
     if super_stream is not None:
-        raise ConfigError("super_stream", super_stream, "a super stream or partitions, not both")
+        raise ConfigError("super_stream", super_stream.stream, "a super stream or partitions, not both")
     if settings.queues:
         given = "streams" if isinstance(settings.queues[0], StreamQueue) else "queues"
         raise ConfigError("partitions", partitions, f"{given} or partitions, not both")
@@ -191,6 +191,10 @@ class PartitionedSession:
     def left(self) -> bool:
         """True after `stop` or `abandon`."""
         return self._left.is_set()
+
+    def outcome(self, in_time: bool) -> bool:
+        """What `stop` returned."""
+        return in_time
 
     def leave_later(self, leave: Callable[[], object]) -> bool:
         """In a handler: leave in another thread."""

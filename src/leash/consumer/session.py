@@ -28,7 +28,7 @@ from leash.consumer.tasks import TaskPool
 from leash.consumer.threads import ThreadPool
 from leash.consumer.upkeep import Upkeep
 from leash.consumer.workers import Batch, Failed, Pool, is_async
-from leash.errors import AmqpError
+from leash.errors import AmqpError, LeashError
 from leash.fleet.desk import Account, Desk
 from leash.fleet.terms import Terms
 from leash.flow.budgets import pace
@@ -83,7 +83,7 @@ class Session:
         """Once it has stopped: messages still in work then, and failed ones with an unconfirmed copy."""
         uri, name, queues = settings.uri, settings.name, settings.queues
         flow = settings.flow(batch.size * settings.workers if batch else 1)
-        self.engine = engine = Engine(flow, settings.costs, settings.deadlines, parts.clock)
+        self.engine = engine = Engine(flow, settings.costs, parts.clock)
         decides = failures(engine, queues, settings.retry_of, settings.on_exhausted)
         self._republisher = parts.republisher(uri, name, decides.confirmed, decides.prepare)
         decides.republisher = self._republisher
@@ -161,8 +161,19 @@ class Session:
 
     @property
     def left(self) -> bool:
-        """True after `stop` or `abandon`."""
-        return self.engine.stopping
+        """True after `stop` or `abandon`, and if it cannot go on."""
+        return self.engine.stopping or self.failed is not None
+
+    @property
+    def failed(self) -> LeashError | None:
+        """Why it cannot go on."""
+        return None if self._streams is None else self._streams.failed
+
+    def outcome(self, in_time: bool) -> bool:
+        """What `stop` returned, unless it failed."""
+        if self.failed is not None:
+            raise self.failed
+        return in_time
 
     def leave_later(self, leave: Callable[[], object]) -> bool:
         """In a handler: begin nothing more, and leave in another thread. False: not called by a handler."""

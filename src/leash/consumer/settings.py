@@ -39,6 +39,18 @@ def text(argument: str, value: str, allowed: str, least: int = 1, most: int | No
     return value
 
 
+def one_of(argument: str, value: object, allowed: tuple[str, ...], why: str = "") -> None:
+    """Check that a value is one of a few words."""
+    if value not in allowed:
+        raise ConfigError(argument, value, f"one of {', '.join(allowed)}{why}")
+
+
+def flag(argument: str, value: object) -> None:
+    """Check a switch."""
+    if not isinstance(value, bool):
+        raise ConfigError(argument, value, "True or False")
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """A queue to consume, and its share of the workers. Leash declares it only if `declare` says so.
@@ -110,17 +122,14 @@ class Queue:
             whole("window", self.window, 1, MOST)
         if self.delivery_limit is not None:
             whole("delivery_limit", self.delivery_limit, 1)
-        if self.shed not in get_args(Mode):
-            raise ConfigError("shed", self.shed, f"one of {', '.join(get_args(Mode))}")
+        one_of("shed", self.shed, get_args(Mode))
         if self.shed == "drop" and self.deadline is None:
             raise ConfigError("deadline", None, "seconds: dropping loses messages, so it needs a deadline")
-        if self.kind not in ("auto", "classic", "quorum"):
-            raise ConfigError("kind", self.kind, "auto, classic or quorum")
+        one_of("kind", self.kind, ("auto", "classic", "quorum"))
         if not isinstance(self.declare, bool) and self.declare not in ("classic", "quorum"):
             raise ConfigError("declare", self.declare, "True, False, 'classic' or 'quorum'")
-        for argument, value in (("ordered", self.ordered), ("exclusive", self.exclusive)):
-            if not isinstance(value, bool):
-                raise ConfigError(argument, value, "True or False")
+        flag("ordered", self.ordered)
+        flag("exclusive", self.exclusive)
         checked_breaker(self.breaker)
         if self.deadline is not None:
             nanoseconds("deadline", self.deadline)
@@ -204,8 +213,7 @@ class Settings:
     load_balancer: bool = False
 
     def __post_init__(self) -> None:
-        if self.on_exhausted not in get_args(OnExhausted):
-            raise ConfigError("on_exhausted", self.on_exhausted, f"one of {', '.join(get_args(OnExhausted))}")
+        one_of("on_exhausted", self.on_exhausted, get_args(OnExhausted))
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise ConfigError("budget", self.budget, "a Budget")
         nanoseconds("consumer_timeout", self.consumer_timeout)
@@ -257,11 +265,6 @@ class Settings:
             if budget is not None and known.setdefault(budget.name, budget) != budget:
                 raise ConfigError("budget", budget.name, "the same numbers wherever one consumer names it")
         return list(known.values())
-
-    @property
-    def deadlines(self) -> frozenset[str]:
-        """The queues with a deadline."""
-        return frozenset(queue.name for queue in self.queues if queue.deadline is not None)
 
 
 def _redelivered(raw: Raw) -> bool:

@@ -21,11 +21,11 @@ from leash.consumer.engine import Engine
 from leash.consumer.stream_link import StreamLink
 from leash.consumer.stream_rows import COLUMNS, Spare
 from leash.consumer.stream_settings import StreamQueue
-from leash.errors import AmqpError, LeashError
+from leash.errors import AmqpError, DataLost, LeashError
 from leash.logfmt import logger
 from leash.streams import Connection, Reader, Turns, open_member, store_offset
 from leash.streams.stored import Depth, begin_of, store_surely
-from leash.streams.wire import Key, Offset
+from leash.streams.wire import NEED_FILTERS, Key, Offset
 
 log = logger("leash.consumer")
 
@@ -70,6 +70,8 @@ class StreamLane:
         self._stored: tuple[Connection | None, int | None] = (None, None)
         self._stored_at = time.monotonic()
         self._told = ""
+        self.failed: DataLost | None = None
+        """Why it does not go on, for good."""
         self.ready = threading.Event()
         """Set once the lane has messages, or there are none."""
         self.thread = threading.Thread(target=self._run, name=f"leash-stream {spec.name}", daemon=True)
@@ -84,6 +86,8 @@ class StreamLane:
         with open_member(
             about.uri, spec.name, load_balancer=about.load_balancer, name=about.name
         ) as connection:
+            if spec.filters:
+                connection.require(Key.PUBLISH, spec.name, NEED_FILTERS, 2)
             if spec.single_active:
                 what = "a single active consumer needs RabbitMQ 3.11"
                 connection.require(Key.STREAM_STATS, spec.name, what)
@@ -100,7 +104,9 @@ class StreamLane:
             load_balancer=about.load_balancer,
             name=about.name,
             patience=_PATIENCE,
-            fail_on_data_loss=False,
+            filters=spec.filters,
+            unfiltered=spec.unfiltered,
+            fail_on_data_loss=spec.fail_on_data_loss,
             window_bytes=about.window_bytes,
             turns=turns,
         )
@@ -134,6 +140,11 @@ class StreamLane:
                 self._turn()
                 backoff.reset()
                 self._told = ""
+            except DataLost as error:  # with `fail_on_data_loss`
+                log.error("event=data_lost stream=%r reason=%r", self._spec.name, str(error))
+                self.failed = error
+                self.ready.set()
+                self._left.wait()
             except Exception as error:
                 known = isinstance(error, LeashError)
                 if str(error) != self._told:
@@ -199,7 +210,9 @@ class StreamLane:
         name, held, position = self._spec.name, len(self._spare), reader.next
         began = engine.clock.now()
         try:
-            count = held + reader.use(lambda connection: self._depth.ready(connection, position))
+            count = held
+            if not self._spec.filters:  # otherwise nobody knows how many are for us: no round waits for them
+                count += reader.use(lambda connection: self._depth.ready(connection, position))
         except AmqpError:  # reading will say why
             with engine.lock:
                 engine.flow.not_probed(name)

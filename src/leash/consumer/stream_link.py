@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from leash.consumer.clock import Clock
 from leash.consumer.ledger import Ledger
@@ -81,7 +82,10 @@ class StreamLedger(Ledger):
 
 
 class StreamLink(Link):
-    """Stands for a stream where the engine has a link to a queue. Under the engine's lock, as that."""
+    """Stands for a stream where the engine has a link to a queue. Under the engine's lock, as that.
+
+    It is `fleeting`: a pause leaves it as it is, because the broker is not asked for more anyway.
+    """
 
     stream = True
     spec: StreamQueue
@@ -97,19 +101,8 @@ class StreamLink(Link):
         connected: Callable[[], bool],
         frame_max: Callable[[], int],
     ) -> None:
-        self.clock = clock
-        self.limit = None
-        self.counted = False
-        self.fleeting = True  # a pause leaves it as it is: the broker is not asked for more anyway
-        self.limbo = False
-        self.delays = False
-        self.queue = spec.name
-        self.spec = spec
-        self.ledger = StreamLedger()
-        self.alive = True
-        self.ending = False
-        self.failures = {}
-        self.head = None
+        nothing: Any = None  # no channel, and all that would use one is overridden
+        super().__init__(spec, nothing, nothing, clock, limit=None, fleeting=True, ledger=StreamLedger())
         self.window = window
         self.epoch = epoch
         self.asked = False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 
-from leash.consumer.settings import OnExhausted, Queue, Settings, text
+from leash.consumer.settings import OnExhausted, Queue, Settings, flag, one_of, text
 from leash.errors import ConfigError, LeashError
 from leash.fleet import Budget
 from leash.policies.exact import Number
@@ -26,6 +26,9 @@ class StreamQueue(Queue):
     start: Begin = "first"
     single_active: bool = False
     super_stream: str = ""
+    filters: tuple[str, ...] = ()
+    unfiltered: bool = False
+    fail_on_data_loss: bool = False
 
     @property
     def in_place(self) -> bool:
@@ -60,6 +63,11 @@ class Stream:
         deadline: Seconds after which a message is too old to be handled. Default: None. `shed="drop"` needs
             it.
         kind: The type of its dead queue, "quorum" (the default) or "classic".
+        filters: Filter values: only chunks that may have messages with one of them come, but whole, so check
+            again in the handler. Needs RabbitMQ 3.13. Default: none, everything comes.
+        unfiltered: With `filters`: chunks with messages that have no filter value come, too. Default: False.
+        fail_on_data_loss: If messages are gone that come next, or the stream is another one of that name,
+            stop: `run` and `stop` raise DataLost. Default: False, log it and go on with what there is.
     """
 
     stream: str
@@ -79,17 +87,23 @@ class Stream:
     interval: float = 0.1
     deadline: float | None = None
     kind: Literal["quorum", "classic"] = "quorum"
+    filters: Sequence[str] = ()
+    unfiltered: bool = False
+    fail_on_data_loss: bool = False
 
     def __post_init__(self) -> None:
         text("stream", self.stream, "a stream's name, of 1 to 255 bytes", most=255)
         text("name", self.name, f"a name of up to 255 bytes, for stream {self.stream!r}", 0)
-        if self.shed not in get_args(Shed):
-            allowed = f"one of {', '.join(get_args(Shed))}: a stream takes nothing back"
-            raise ConfigError("shed", self.shed, allowed)
-        if self.kind not in ("quorum", "classic"):
-            raise ConfigError("kind", self.kind, "quorum or classic")
-        if not isinstance(self.single_active, bool):
-            raise ConfigError("single_active", self.single_active, "True or False")
+        one_of("shed", self.shed, get_args(Shed), ": a stream takes nothing back")
+        one_of("kind", self.kind, ("quorum", "classic"))
+        for argument in ("single_active", "unfiltered", "fail_on_data_loss"):
+            flag(argument, getattr(self, argument))
+        if isinstance(self.filters, str | bytes) or not isinstance(self.filters, Sequence):
+            raise ConfigError("filters", self.filters, "a list of filter values")
+        for each in self.filters:
+            text("filters", each, "a list of filter values, of 1 to 255 bytes each", most=255)
+        if self.unfiltered and not self.filters:
+            raise ConfigError("unfiltered", self.unfiltered, "filters with it")
         _check_start(self.start)
         self.lane("-")
 
@@ -100,25 +114,10 @@ class Stream:
             allowed = f"a name for stream {self.stream!r}, under which its offset is stored"
             raise ConfigError("name", reference, allowed)
         text("name", reference, f"a name of up to 255 bytes, for stream {self.stream!r}", most=255)
-        return StreamQueue(
-            self.stream,
-            self.quantum,
-            tier=self.tier,
-            rate=self.rate,
-            burst=self.burst,
-            budget=self.budget,
-            window=self.window,
-            shed=self.shed,
-            target=self.target,
-            interval=self.interval,
-            deadline=self.deadline,
-            ordered=self.ordered or self.single_active,
-            kind=self.kind,
-            reference=reference,
-            start=self.start,
-            single_active=self.single_active,
-            super_stream=super_stream,
-        )
+        own = {each.name for each in fields(self)} - {"stream", "name"}
+        given = {each: getattr(self, each) for each in own}
+        given |= {"ordered": self.ordered or self.single_active, "filters": tuple(self.filters)}
+        return StreamQueue(name=self.stream, reference=reference, super_stream=super_stream, **given)
 
 
 def _check_start(start: Begin) -> None:
@@ -152,23 +151,25 @@ def streams_of(asked: object, name: str) -> list[Queue]:
 
 
 def check_streams(
-    super_stream: str | None, name: str, on_exhausted: OnExhausted, port: int | None, any_streams: bool
-) -> None:
-    """ConfigError for arguments of a consumer that do not fit its streams."""
+    asked: str | Stream | None, name: str, on_exhausted: OnExhausted, port: int | None, any_streams: bool
+) -> Stream | None:
+    """The super stream. ConfigError for arguments of a consumer that do not fit its streams."""
     if port is not None and (isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536):
         raise ConfigError("stream_port", port, "a port, from 1 to 65535")
-    if super_stream is not None:
-        text("super_stream", super_stream, "the super stream's name, of 1 to 255 bytes", most=255)
-        text("name", name, f"a name of 1 to 255 bytes, which all processes of {super_stream!r} share", 1, 255)
-        need_streams()
-    if (any_streams or super_stream is not None) and on_exhausted == "reject":
+    if (any_streams or asked is not None) and on_exhausted == "reject":
         raise ConfigError(
             "on_exhausted", on_exhausted, "park or discard: a stream has no dead-letter exchange"
         )
+    if asked is None:
+        return None
+    if not isinstance(asked, Stream):
+        asked = Stream(text("super_stream", asked, "the super stream's name, of 1 to 255 bytes", most=255))
+    text("name", name, f"a name of 1 to 255 bytes, which all processes of {asked.stream!r} share", 1, 255)
+    return asked
 
 
 def with_partitions(
-    settings: Settings, queues: list[Queue], super_stream: str, workers: int | None
+    settings: Settings, queues: list[Queue], super_stream: Stream, workers: int | None
 ) -> Settings:
     """Settings with a lane for each partition of a super stream, in order, beside other queues. Asks the
     broker for the partitions. Unless told, each has a worker.
@@ -177,6 +178,7 @@ def with_partitions(
 
     place, name = parse(settings.uri, settings.stream_port), settings.name
     with connect(place, name=name) as connection:
-        streams = partitions(connection, super_stream)
-    lanes: list[Queue] = [Stream(each, single_active=True).lane(name, super_stream) for each in streams]
+        names = partitions(connection, super_stream.stream)
+    streams = [replace(super_stream, stream=each, single_active=True) for each in names]
+    lanes: list[Queue] = [each.lane(name, super_stream.stream) for each in streams]
     return replace(settings, queues=queues + lanes, workers=workers or max(1, len(lanes)))

@@ -23,7 +23,7 @@ log = logger("leash.tenants")
 _LOOK = 0.25  # seconds between two looks at what is adopted
 
 
-def lanes_of(tenants: Tenants, queues: Sequence[Queue], partitions: str | None) -> list[Queue]:
+def lanes_of(tenants: Tenants, queues: Sequence[Queue], partitions: object) -> list[Queue]:
     """The queues of a consumer of tenants."""
     if not isinstance(tenants, Tenants):
         raise ConfigError("tenants", tenants, "Tenants, like Tenants('jobs', by='header:tenant')")

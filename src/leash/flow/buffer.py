@@ -55,6 +55,11 @@ class BufferBudget:
         self._starving = min(workers, STARVING)
         self._higher: dict[int, int] = {}  # since when a higher tier than this one has had work
 
+    def add(self, lane: Lane) -> None:
+        """One more lane shares it."""
+        self._lanes += 1
+        self._quanta += lane.quantum
+
     # --- first windows ---
 
     def wish(self, quantum: int, active: int | None = None) -> int:

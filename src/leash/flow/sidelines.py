@@ -104,6 +104,6 @@ class Sidelines:
                 if hold.ask(lane):  # even if late: the answer decides when to probe again
                     doubtful.append(lane)
                     self.until(lane.held_since + EXCUSED * self.patience, lane)
-                elif lane.held_since + self.patience_for(lane) <= now:
-                    in_vain.append(lane)
+                elif lane not in doubtful and lane.held_since + self.patience_for(lane) <= now:
+                    in_vain.append(lane)  # never unasked, if timers of two holds fire late and together
         return doubtful, in_vain

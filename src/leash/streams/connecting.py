@@ -3,9 +3,11 @@
 rabbitmq-stream[+tls]://user:password@host[:5552]/virtual-host, with the options of an AMQP URI. An amqp[s]://
 URI works too: its hosts, on the stream port.
 
-Publishing needs a stream's leader; reading works on any member, and a replica is preferred. Behind a load
-balancer, or in Kubernetes, the host that a node calls itself cannot be reached from outside. With
-`load_balancer` we stay with the hosts of the URI, and connect again until the node behind them fits.
+Publishing needs a stream's leader; reading works on any member, and a replica is preferred. Any node can tell
+where they are. One that is not well says that a stream is not available: then the next host is asked.
+
+Behind a load balancer, or in Kubernetes, the host that a node calls itself cannot be reached from outside.
+With `load_balancer` we stay with the hosts of the URI, and connect again until the node behind them fits.
 """
 
 from __future__ import annotations
@@ -124,9 +126,8 @@ def _open(
     uri: str | Uri, stream: str, leader: bool, load_balancer: bool, name: str, avoid: str
 ) -> Connection:
     place = parse(uri)
-    seed = connect(place, name=name, avoid=avoid)
+    seed, wanted = _ask(place, stream, leader, name, avoid)
     try:
-        wanted = _wanted(placement(seed, stream), leader, stream)
         best = wanted[:-1] or wanted  # any replica, if there is one
         if _fits(seed, wanted if load_balancer else best):
             return seed
@@ -140,6 +141,20 @@ def _open(
         raise
     seed.close()
     return _behind(place, wanted, stream, name)
+
+
+def _ask(place: Uri, stream: str, leader: bool, name: str, avoid: str) -> tuple[Connection, list[Member]]:
+    """A connection to a node that knows where a stream is, and the nodes that will do."""
+    while True:
+        seed = connect(place, name=name, avoid=avoid)
+        try:
+            return seed, _wanted(placement(seed, stream), leader, stream)
+        except BaseException as error:
+            seed.close()
+            others = tuple(host for host in place.hosts if "{}:{}".format(*host) != seed.where)
+            if not others or not isinstance(error, StreamUnavailable):
+                raise
+            place = replace(place, hosts=others)
 
 
 def _wanted(found: Placement, leader: bool, stream: str) -> list[Member]:

@@ -130,7 +130,7 @@ class Publisher:
         if filters is not None:
             if sub_entries:
                 raise ConfigError("filters", "given", "not together with sub_entries")
-            self._connection.require(Key.PUBLISH, self.stream, "filters need RabbitMQ 3.13", 2)
+            self._connection.require(Key.PUBLISH, self.stream, wire.NEED_FILTERS, 2)
         if codec != "none" and not sub_entries:
             raise ConfigError("codec", codec, "only together with sub_entries")
         sub = Sub(sub_entries, codec) if sub_entries else None

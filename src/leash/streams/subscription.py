@@ -70,7 +70,7 @@ class Subscription:
     ) -> None:
         properties = dict(properties or {})
         if any(name.startswith("filter.") for name in properties):
-            connection.require(Key.PUBLISH, stream, "filters need RabbitMQ 3.13", 2)
+            connection.require(Key.PUBLISH, stream, wire.NEED_FILTERS, 2)
         if "single-active-consumer" in properties:
             connection.require(Key.STREAM_STATS, stream, "a single active consumer needs RabbitMQ 3.11")
         self.connection = connection

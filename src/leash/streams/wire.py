@@ -29,6 +29,9 @@ MAX_REFERENCE = 255
 """Bytes. One of 256 destroys a stream on RabbitMQ 3.10 at its next restart, for good."""
 
 
+NEED_FILTERS = "filters need RabbitMQ 3.13"
+
+
 class Key(IntEnum):
     """The commands."""
 

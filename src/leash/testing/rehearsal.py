@@ -77,7 +77,9 @@ class Rehearsal:
             if isinstance(queue, StreamQueue):
                 raise ConfigError("streams", queue.name, "queues: a rehearsal has no streams")
         if consumer.super_stream is not None:
-            raise ConfigError("super_stream", consumer.super_stream, "queues: a rehearsal has no streams")
+            raise ConfigError(
+                "super_stream", consumer.super_stream.stream, "queues: a rehearsal has no streams"
+            )
         self.consumer = consumer
         self.handled: list[Handled] = []
         self.settled: list[Settled] = []

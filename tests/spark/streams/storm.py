@@ -1,4 +1,4 @@
-"""Streams to a stream, while driver, task workers and broker are killed."""
+"""Streams to a stream, while driver, task workers and brokers are killed and leaders move."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from leash.broker import Broker
@@ -23,11 +24,25 @@ from .kit import contents, fill, make
 SOURCES = ("a", "b")
 
 
+def crash(node: Broker) -> None:
+    """Kill a node, and start it again."""
+    node.kill()
+    node.start()
+
+
 def storm(
-    place: str, broker: Broker, folder: Path, count: int, per_trigger: int, victims: list[str], seed: int
+    place: str,
+    faults: Mapping[str, Callable[[], object]],
+    folder: Path,
+    count: int,
+    per_trigger: int,
+    victims: list[str],
+    seed: int,
 ) -> None:
     """`count` messages in all; one victim after the other, each once the output grows again. Then every row
     must be there once, in order per stream.
+
+    A victim is the "driver", a "worker", or one of the `faults`. All of them must come before the end.
     """
     chance = random.Random(seed)
     make(place, *SOURCES, "out")
@@ -38,15 +53,15 @@ def storm(
     sink = {"url": place, "stream": "out", "confirmTimeout": "120s"}
     program = app.start(source, sink, folder)
     try:
-        for victim in victims:
+        for number, victim in enumerate(victims):
             program = _wait(program, source, sink, folder, place, count)
+            assert _end(place) < count, f"all was done before kill {number} of {len(victims)}"
             time.sleep(chance.uniform(0, 2))  # any moment will do: that is the point
             if victim == "driver":
                 kill(program)
                 program = app.start(source, sink, folder)
-            elif victim == "broker":
-                broker.kill()
-                broker.start()
+            elif victim in faults:
+                faults[victim]()
             else:
                 for pid in python_workers(program.pid)[:1]:
                     with contextlib.suppress(ProcessLookupError):

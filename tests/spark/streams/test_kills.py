@@ -8,11 +8,12 @@ import pytest
 
 from leash.broker import Broker
 
-from .storm import storm
+from .storm import crash, storm
 
 
 @pytest.mark.spark
 def test_every_row_once_and_in_order_while_driver_worker_and_broker_are_killed(
     place: str, broker: Broker, tmp_path: Path
 ) -> None:
-    storm(place, broker, tmp_path, 60_000, 3_000, ["worker", "broker", "driver"], seed=1)
+    faults = {"broker": lambda: crash(broker)}
+    storm(place, faults, tmp_path, 60_000, 3_000, ["worker", "broker", "driver"], seed=1)
