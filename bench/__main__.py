@@ -23,6 +23,7 @@ ALL = [
     "plan",
     "streams",
     "page",
+    "budgets",
 ]
 
 

@@ -34,8 +34,9 @@ def test_the_bound_holds_through_two_hundred_kills(
     node: Broker, tmp_path: Path, rate: int, burst: int
 ) -> None:
     fleet = Fleet(node.uri, tmp_path / "ledger", f"rate={rate}", f"burst={burst}")
-    publish(node.uri, "work", 400 * rate, lasting=True)
-    stops = 0
+    enough = 200 * rate
+    publish(node.uri, "work", enough, lasting=True)
+    published, stops = enough, 0
     try:
         for _ in range(PROCESSES):
             fleet.start("work")
@@ -52,11 +53,16 @@ def test_the_bound_holds_through_two_hundred_kills(
                 node.start()
                 fleet.wait_for(seen + burst)
             time.sleep(random.uniform(0.0, 1.0))
+            if len(fleet.starts()) > published - enough // 2:  # a busy machine takes longer
+                publish(node.uri, "work", enough, lasting=True)
+                published += enough
         starts = fleet.starts()
     finally:
         fleet.end()
     late = 2 * stops  # a worker may be stopped between its look at the clock and the handler's first line
-    assert excess(starts, rate, burst, 0.1) <= late
+    worst, seconds = excess(starts, rate, burst, 0.1), (starts[-1] - starts[0]) / 1e9
+    print(f"rate={rate} burst={burst}: {len(starts)} starts in {seconds:.0f} s, {worst:.1f} above the bound")
+    assert worst <= late
 
 
 def test_twenty_at_once_through_kills(node: Broker, tmp_path: Path) -> None:
@@ -73,7 +79,9 @@ def test_twenty_at_once_through_kills(node: Broker, tmp_path: Path) -> None:
         rows = fleet.rows()
     finally:
         fleet.end()
-    assert most_at_once(rows, fleet.dead) <= 20
+    most = most_at_once(rows, fleet.dead)
+    print(f"at_once=20: at most {most}")
+    assert most <= 20
 
 
 def test_one_busy_process_among_seven_idle_ones_gets_the_budget(node: Broker, tmp_path: Path) -> None:
@@ -90,6 +98,7 @@ def test_one_busy_process_among_seven_idle_ones_gets_the_budget(node: Broker, tm
     finally:
         fleet.end()
     seconds = (starts[-1] - starts[burst]) / 1e9
+    print(f"{(len(starts) - burst) / seconds / rate:.3f} of the rate")
     assert (len(starts) - burst) / seconds >= 0.95 * rate
     assert excess(starts, rate, burst, 0.1) <= 0
 
