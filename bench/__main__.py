@@ -24,6 +24,7 @@ ALL = [
     "streams",
     "live_streams",
     "page",
+    "budgets",
 ]
 
 

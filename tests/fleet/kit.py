@@ -35,6 +35,8 @@ class Fleet:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.dead: dict[int, int] = {}
         """When those that were killed did nothing any more."""
+        self._read = 0
+        self._rows: list[tuple[int, str, int]] = []
 
     def start(self, queue: str, workers: int = 2, seconds: float = 0) -> subprocess.Popen[bytes]:
         arguments = [self.uri, str(self.ledger), queue, str(workers), str(seconds), *self._numbers]
@@ -46,6 +48,9 @@ class Fleet:
         """One of them, as a crash would end it. It is stopped first, so that its last moment is known."""
         process = process or random.choice(self.processes)
         self.processes.remove(process)
+        if process.poll() is not None:  # it was started while the broker was down
+            assert process.pid not in {who for _, _, who in self.rows()}, "a process ended by itself"
+            return
         process.send_signal(signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
         self.dead[process.pid] = time.monotonic_ns()
@@ -68,10 +73,16 @@ class Fleet:
 
     def rows(self) -> list[tuple[int, str, int]]:
         """When, begin or end, and by whom, in the order of time."""
-        if not self.ledger.exists():
-            return []
-        lines = [line.split() for line in self.ledger.read_text().splitlines()]
-        return sorted((int(line[0]), line[1], int(line[2])) for line in lines)
+        if self.ledger.exists():
+            with self.ledger.open("rb") as ledger:
+                ledger.seek(self._read)
+                text = ledger.read()
+            text = text[: text.rfind(b"\n") + 1]
+            self._read += len(text)
+            lines = [line.split() for line in text.decode().splitlines()]
+            self._rows.extend((int(line[0]), line[1], int(line[2])) for line in lines)
+            self._rows.sort()
+        return list(self._rows)
 
     def starts(self) -> list[int]:
         return [at for at, what, _ in self.rows() if what == "begin"]

@@ -204,6 +204,45 @@ def test_a_worker_that_waited_in_vain_goes_on_and_the_next_ones_wait_less_often(
     assert len(waits) < 20
 
 
+def test_a_worker_waits_for_a_permit_while_the_other_lanes_messages_are_in_flight() -> None:
+    flow, purse = flow_of(Lane("limited", budgets=("sms",)), Lane("free"))
+    pace(purse, 20, 20, 1, 100 * MS)
+    flow.lanes["free"].service, flow.lanes["limited"].service = 100 * MS, MS // 100
+    now, sent = 0, Counter[str]()
+    flow.arrive(now, "limited", list(range(100)))
+    flow.probed(now, "free", 100, 1, MS)
+    for _ in range(20):
+        work = flow.take(now, 1)
+        if not work:
+            assert asked(flow)[0] == 1  # the others have their turns as well
+            flow.arrive(now + MS, "free", [0])  # its window is 1: the next message came after the ack
+            assert flow.take(now + MS, 1) == []
+            now += 3 * MS
+            grant(flow, purse, now, 1, until=now + 50 * MS)
+            work = flow.take(now, 1)
+        sent.update(dispatch.lane for dispatch in work)
+        took = 100 * MS if work[0].lane == "free" else MS // 100
+        now += took
+        finish(flow, now, work, took)
+    assert sent == {"limited": 10, "free": 10}
+    assert purse.permits.void == 0
+
+
+def test_after_a_wait_that_was_worth_it_the_next_worker_may_wait_at_once() -> None:
+    flow, purse = slow(Lane("limited", budgets=("sms",)), Lane("free"), workers=2)
+    assert flow.take(0, 1)[0].lane == "free"
+    assert flow.take(0, 1) == []
+    grant(flow, purse, MS, 1, until=50 * MS)
+    work = flow.take(MS, 1)
+    assert work[0].lane == "limited"
+    finish(flow, 2 * MS, work, 100 * MS)
+    work = flow.take(2 * MS, 1)
+    assert work[0].lane == "free"
+    finish(flow, 3 * MS, work, 100 * MS)
+    assert flow.take(3 * MS, 1) == []
+    assert purse.permits.short == 1
+
+
 def test_fast_workers_do_not_wait_but_ask_ahead() -> None:
     flow, purse = slow(Lane("limited", budgets=("sms",)), Lane("free"), service=MS)
     work = flow.take(0, 1)

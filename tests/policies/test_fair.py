@@ -206,6 +206,14 @@ def test_a_lane_that_is_not_eligible_keeps_its_place_and_its_turn() -> None:
     assert order(rr, 4) == "aabc"
 
 
+def test_a_lane_that_is_not_eligible_after_its_turn_is_next_when_it_is_again() -> None:
+    rr = backlogged({"a": 1, "b": 2})
+    assert order(rr, 1) == "a"
+    others = [rr.pick(eligible=lambda lane: lane != "a") for _ in range(3)]
+    assert "".join(ticket.lane for ticket in others if ticket) == "bbb"
+    assert order(rr, 5) == "ababb"
+
+
 def test_nobody_eligible_gives_no_ticket_and_changes_nothing() -> None:
     rr = backlogged({"a": 2, "b": 1})
     assert order(rr, 1) == "a"

@@ -41,7 +41,11 @@ class Spinning:
                 self.line.pop(place)
                 self.rest(lane)
             elif name not in eligible:
-                place += 1
+                if lane.granted and lane.balance <= 0:
+                    lane.granted = False
+                    self.line.append(self.line.pop(place))
+                else:
+                    place += 1
             elif not lane.granted and name in self.had_turn and self.held:
                 return None
             else:

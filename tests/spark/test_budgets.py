@@ -1,34 +1,37 @@
-"""A query and other code on one budget: permits are taken when a batch is planned."""
+"""A query and a consumer on one budget: permits are taken when a batch is planned."""
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 
-from leash import Budget
+from leash import Budget, Consumer, Message, Queue
 from leash.spark.driver.budgets import WAIT
 from tests.fleet.kit import excess
+from tests.fleet.kit import publish as fill
+from tests.waiting import until
 
 from .harness import Query, Row, declare, options, publish, values
 
 RATE, BURST = 200, 40
 
 
-def test_a_query_and_a_worker_together_stay_within_the_bound(uri: str, staging: Path) -> None:
+def test_a_query_and_two_lanes_of_a_consumer_together_stay_within_the_bound(uri: str, staging: Path) -> None:
     declare(uri)
     published = publish(uri, 200)
+    budget = Budget("sms", rate=RATE, burst=BURST)
+    for lane in ("gold", "free"):
+        fill(uri, lane, 2000)
+    consumer = Consumer(uri, [Queue("gold", quantum=3, budget=budget), Queue("free", budget=budget)])
     starts: list[int] = []
-    done = threading.Event()
+    lanes: set[str] = set()
 
-    def work() -> None:
-        with Budget("sms", rate=RATE, burst=BURST).open(uri) as till:
-            while not done.is_set():
-                if till.take(timeout=0.1):
-                    starts.append(time.monotonic_ns())
+    @consumer.handler
+    def handle(message: Message) -> None:
+        starts.append(time.monotonic_ns())
+        lanes.add(message.queue)
 
-    worker = threading.Thread(target=work)
-    worker.start()
+    consumer.start()
     query = Query(options(uri, staging, budget=f"sms:rate={RATE},burst={BURST}"))
     query.reader.prepareForTriggerAvailableNow()
     rows: list[Row] = []
@@ -42,8 +45,8 @@ def test_a_query_and_a_worker_together_stay_within_the_bound(uri: str, staging: 
         more = query.read()
         starts += [at] * len(more)
         rows += more
-    done.set()
-    worker.join(30)
+    until(lambda: len(lanes) == 2, what="a lane gets nothing")
+    consumer.stop()
     query.reader.stop()
     assert values(rows) == published
     assert len(query.log) > 1

@@ -25,8 +25,8 @@ PATIENCE, TRIPS = 20 * MS, 8
 """A worker waits for a permit for at most this long, or this many round trips."""
 
 OFTEN, SELDOM = 50 * MS, SECOND
-"""Workers wait at most twice in this time, or in the time that the budget needs for one token. After each
-wait in vain they wait half as often, down to once in the longer time or the token's.
+"""After a wait in vain, no worker waits for half of this time, or of the time that the budget needs for one
+token. Each further one doubles the pause, up to the longer time or the token's.
 """
 
 SOON = 4
@@ -85,15 +85,13 @@ class Purse:
             if self.missed and now >= self._waits_after and not self._useful(now):
                 self.waits_until = now + patience
         elif self._useful(now):
+            self.waits_until, self.missed = None, False
             self._pause = self._period // 2
-            self._go_on(now)
         elif now >= self.waits_until:
+            self.waits_until, self.missed = None, False
+            self._waits_after = now + self._pause
             self._pause = min(2 * self._pause, max(SELDOM, self._period))
-            self._go_on(now)
         return self.waits_until is not None
-
-    def _go_on(self, now: int) -> None:
-        self.waits_until, self.missed, self._waits_after = None, False, now + self._pause
 
     def _useful(self, now: int) -> bool:
         """True if a lane has a permit for its first message, or no message."""
@@ -229,9 +227,12 @@ def worker_waits(flow: Flow, now: int) -> bool:
 
 def _soon(flow: Flow, purse: Purse) -> bool:
     """True if a permit that is asked for now finds a free worker before it expires."""
-    busy = [lane.service or flow.service for lane in flow.lanes.values() if lane.in_work or lane.buffer]
-    slowest = max(busy, default=0)
-    return slowest * SOON <= purse.lease
+    busy = [
+        lane.service or flow.service
+        for lane in flow.lanes.values()
+        if lane.in_work or lane.buffer or lane.evidence
+    ]
+    return max(busy, default=0) * SOON <= purse.lease
 
 
 def ask(flow: Flow, now: int, idle: int | None = None) -> None:
@@ -248,12 +249,17 @@ def ask(flow: Flow, now: int, idle: int | None = None) -> None:
         if free is None:
             free = max(0, flow.workers - flow.in_work - others)
             free = free or int(purse.missed and _soon(flow, purse))
-        units, least = purse.wanted(free, alone=not others)
+        units, least = purse.wanted(free, alone=not others and not _expected(flow, purse))
         short = permits.wants(now, units, least)
         if short > asked or permits.spent:
             flow.decisions.append(Ask(purse.name, short))
         for lane in purse.lanes:
             _sit_out(now, lane)
+
+
+def _expected(flow: Flow, purse: Purse) -> bool:
+    """True if messages of lanes without this budget are known to arrive."""
+    return any(lane.evidence and purse not in lane.purses for lane in flow.lanes.values())
 
 
 def _sit_out(now: int, lane: LaneState) -> None:

@@ -4,6 +4,7 @@ Deterministic: the same description gives the same run, event by event.
 
     clock.py      virtual time
     queues.py     the broker's queues
+    wheel.py      budgets that several pools share
     trace.py      what Flow was told and what it answered, to be replayed
 """
 
@@ -12,11 +13,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from leash.errors import ConfigError
 from leash.flow import Ask, Dispatch, Flow, Probe, SetWindow, Shed
 from leash.flow.flow import TICK
 from leash.lab.clock import AT_BROKER, AT_CLIENT, DONE, WAKE, Clock, Wire
 from leash.lab.queues import Consumer, Queue
 from leash.lab.trace import Recorder
+from leash.lab.wheel import Till, Wheel
 
 Service = Callable[[str, int], int]
 """How long a lane's message takes, in ns, by its number in the order of publishing."""
@@ -62,7 +65,7 @@ class Pool:
 
     The lanes are the queues of the same names. `sizes` are the messages' bytes, by lane and number. `most`
     is the largest batch for a worker (None: as Flow sees fit). `trace` records what is needed to replay the
-    decisions; `detail` keeps every start.
+    decisions; `detail` keeps every start. `wheels` are the budgets of the flow's purses, which pools share.
     """
 
     def __init__(
@@ -79,7 +82,10 @@ class Pool:
         most: int | None = None,
         detail: bool = True,
         trace: bool = False,
+        wheels: Iterable[Wheel] = (),
     ) -> None:
+        if trace and flow.purses:
+            raise ConfigError("trace", trace, "a flow without budgets: a trace does not record their permits")
         self.clock = clock
         self.state = flow
         self.trace = Recorder(flow) if trace else None
@@ -91,6 +97,11 @@ class Pool:
         self._costs, self._sizes, self._most, self._detail = costs, sizes, most, detail
         self._idle = deque([clock.now] * flow.workers)
         self._woken: int | None = None
+        budgets = {wheel.budget.name: wheel for wheel in wheels}
+        self._tills = {
+            purse.name: Till(clock, budgets[purse.name], purse, self.up, self.down, self._permitted)
+            for purse in flow.purses
+        }
         for name, link in self.links.items():
             self._subscribe(link, flow.lanes[name].credit, 0)
         clock.at(clock.now, WAKE, self._tick)
@@ -213,7 +224,8 @@ class Pool:
         self.state.decisions.clear()
         for decision in decisions:
             if isinstance(decision, Ask):
-                continue  # lanes of the simulator have no budgets
+                self._tills[decision.budget].look()
+                continue
             link = self.links[decision.lane]
             if isinstance(decision, SetWindow):
                 self._resize(link, decision)
@@ -221,6 +233,10 @@ class Pool:
                 self.up.send(self._probe, link, self.clock.now)
             else:
                 self._shed(link, decision)
+
+    def _permitted(self) -> None:
+        self.state.told(self.clock.now)
+        self._dispatch()
 
     def _resize(self, link: Link, change: SetWindow) -> None:
         self.log.windows.append((self.clock.now, change.lane, change.window, change.reason))

@@ -94,7 +94,11 @@ class Rounds:
                     self.park(turns.popleft())
                     continue
                 if eligible is not None and not eligible(lane.name):
-                    skipped.append(turns.popleft())
+                    if lane.granted and lane.balance <= 0:  # its turn is over: it does not keep this place
+                        lane.granted = False
+                        turns.rotate(-1)
+                    else:
+                        skipped.append(turns.popleft())
                     continue
                 if lane.granted:
                     dry = -1  # a turn that began earlier says nothing about this lap
