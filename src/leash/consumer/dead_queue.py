@@ -187,9 +187,12 @@ def _fresh(event: ContentEvent, target: str) -> Outgoing:
 
 
 def key(event: ContentEvent) -> str:
-    """What a message is picked by: the same for messages that are alike to the last byte."""
+    """What a message is picked by: the same for messages that are alike to the last byte, and for the copy
+    that a rescue made of one.
+    """
     told = salvage_properties(event.properties)
-    headers = {name: value for name, value in (told.headers or {}).items() if name not in rescue.COUNTS}
+    added = (*rescue.COUNTS, rescue.RESCUED)
+    headers = {name: value for name, value in (told.headers or {}).items() if name not in added}
     return hashlib.sha256(
         repr((event.body, sorted(headers.items(), key=str), told.message_id)).encode()
     ).hexdigest()[:16]
