@@ -49,6 +49,23 @@ def test_a_channel_or_a_queue_that_is_gone_is_passed_over(connection: Connection
     with Publisher(connection) as publisher:
         publisher.publish([Outgoing(b"", "", "q")])
     taken = settled([(ended, "q"), (connection.channel(), "nowhere"), (channel, "q")])
-    assert [each for each, _ in taken] == [channel]
+    assert [each.channel for each in taken] == [channel]
     channel.nack(0, multiple=True)
     until(lambda: topology.state(channel, "q") == ("q", 1, 0))
+
+
+def test_a_message_that_must_not_go_back_once_more_is_not_dropped(
+    connection: Connection, channel: Channel
+) -> None:
+    """It was returned as often as its queue allows, and no consumer got to it again."""
+    topology.declare_queue(channel, "q", kind="quorum", arguments={"x-delivery-limit": 1})
+    with Publisher(connection) as publisher:
+        publisher.publish(Outgoing(b"%d" % number, "", "q") for number in range(4))
+    with connection.channel() as taker:
+        assert all(taker.get("q") for _ in range(4))
+    until(lambda: topology.state(channel, "q").ready == 4)
+    last = connection.channel()
+    settled([(last, "q")])
+    last.close()
+    until(lambda: topology.state(channel, "q").consumers == 0)
+    until(lambda: topology.state(channel, "q").ready == 4, 20)

@@ -8,10 +8,31 @@ import pytest
 
 from leash.amqp import Channel, Connection, connect, topology
 from leash.amqp import traits as traits_module
-from leash.amqp.traits import traits
+from leash.amqp.traits import Traits, traits
 from leash.amqp.uri import parse
 from leash.broker import Broker
+from leash.consumer import Queue
+from leash.consumer.inspection import refused
 from leash.errors import NotFound
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "answers"),
+    [
+        ("failed", 100, (True, True)),
+        ("all", 100, (True, True)),
+        ("returned", 100, (False, True)),
+        ("all", 0, (False, False)),
+        ("all", None, (False, False)),
+        ("disabled", 100, (False, False)),
+    ],
+)
+def test_what_a_queue_keeps_back(kind: str, least: int | None, answers: tuple[bool, bool]) -> None:
+    found = Traits("quorum", arguments={"x-delayed-retry-type": kind, "x-delayed-retry-min": least})
+    assert (found.delays, found.overtakes) == answers
+    ordered = refused(Queue("q", ordered=True), found)
+    assert (ordered is not None) == found.overtakes
+    assert refused(Queue("q"), found) is None
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])

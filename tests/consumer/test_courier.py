@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from leash import Consumer, Message, Queue, Retry
+from leash import Breaker, Consumer, Message, Queue, Retry
 from leash.amqp import Channel, Connection, Outgoing, Properties, Publisher, decode_properties
 from leash.amqp.topology import bind_queue, declare_exchange, declare_queue
 from leash.amqp.uri import parse
@@ -253,3 +253,31 @@ def test_an_ordered_queue_goes_on_only_when_what_failed_is_parked(
     finally:
         broker.ctl("set_vm_memory_high_watermark", "0.4")
     assert order == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("how", ["a breaker", "no delay"])
+def test_a_message_that_its_own_full_queue_does_not_take_again_makes_no_standstill(
+    channel: Channel, uri: str, how: str
+) -> None:
+    """While its copy waited for room, it would fill the window, and so there would never be room."""
+    declare_queue(channel, "q", arguments={"x-max-length": 3, "x-overflow": "reject-publish"})
+    publish(channel, "q", [b"0"])
+    began, full = threading.Event(), threading.Event()
+    done: list[bytes] = []
+    breaker = Breaker(failures=1, probe=0.1) if how == "a breaker" else None
+    retry = Retry(tries=9, delay=0 if how == "no delay" else 1.0)
+    consumer = Consumer(uri, [Queue("q", window=1)], workers=1, breaker=breaker, retry=retry)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        began.set()
+        assert full.wait(120)
+        if consumer.stats().republish_trouble is None:
+            raise ConnectionError("it is away")
+        done.append(message.body)
+
+    with running(consumer):
+        assert began.wait(120)
+        publish(channel, "q", [b"1", b"2", b"3"])
+        full.set()
+        until(lambda: set(done) == {b"0", b"1", b"2", b"3"}, 60)

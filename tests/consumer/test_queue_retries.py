@@ -12,7 +12,7 @@ from leash import Consumer, Message, Queue, Retry
 from leash.amqp import Channel, decode_properties
 from leash.amqp.topology import declare_queue, state
 from leash.amqp.traits import traits
-from leash.errors import NotFound
+from leash.errors import ConfigError, NotFound
 from tests.consumer.kit import depth, publish, running, until
 
 DELAYS = {"x-delayed-retry-type": "failed", "x-delayed-retry-min": 200, "x-delayed-retry-max": 300}
@@ -140,20 +140,14 @@ def test_what_a_dead_process_had_comes_again_and_counts_as_tried(
     assert tries == [1]
 
 
-def test_an_ordered_queue_still_tries_again_in_place(channel: Channel, uri: str, queue: str) -> None:
-    declare_queue(channel, "line", kind="quorum", arguments={**DELAYS, "x-single-active-consumer": True})
-    consumer = Consumer(uri, [Queue("line", ordered=True)], retry=Retry(tries=3, delay=0.05))
-    good: list[bytes] = []
-
-    @consumer.handler
-    def work(message: Message) -> None:
-        if message.body == b"1" and message.tries < 2:
-            raise ConnectionError("not yet")
-        good.append(message.body)
-
-    publish(channel, "line", [b"0", b"1", b"2"])
-    with running(consumer):
-        until(lambda: len(good) == 3)
-        counts = consumer.stats().queues["line"].counts
-    assert good == [b"0", b"1", b"2"]
-    assert "delayed" not in counts
+@pytest.mark.parametrize("what", ["failed", "returned", "all"])
+def test_a_queue_that_keeps_back_what_comes_back_has_no_order(
+    channel: Channel, uri: str, queue: str, what: str
+) -> None:
+    """A lost connection returns several messages, and those behind them do not wait."""
+    arguments = {**DELAYS, "x-delayed-retry-type": what, "x-single-active-consumer": True}
+    declare_queue(channel, "line", kind="quorum", arguments=arguments)
+    consumer = Consumer(uri, [queue, Queue("line", ordered=True)])
+    consumer.handler(lambda _: None)
+    with pytest.raises(ConfigError, match=r"'line'.*x-delayed-retry-type"):
+        consumer.start()

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from leash import Consumer, Message
-from leash.amqp import Channel, Outgoing, Properties, Publisher, connect
+from leash.amqp import Channel, Outgoing, Properties, Publisher, connect, rescue
 from leash.amqp.rescue import declare_limbo, limbo_queue
 from leash.amqp.settling import settled
 from leash.amqp.topology import declare_queue, state
@@ -211,7 +211,7 @@ def test_what_cannot_be_dead_lettered_out_of_limbo_is_parked_and_holds_up_nothin
     assert empty(channel, ["q", limbo_queue("q")])
 
 
-@pytest.mark.parametrize("how", ["look", "send back"])
+@pytest.mark.parametrize("how", ["look", "send back", "pick"])
 @pytest.mark.parametrize("limit", [None, 3])
 def test_parked_messages_stay_however_often_they_are_looked_at(
     uri: str, channel: Channel, dropped: Callable[[], int], how: str, limit: int | None
@@ -229,11 +229,30 @@ def test_parked_messages_stay_however_often_they_are_looked_at(
             if how == "look":
                 found = dead.look(channel.connection, "q", 10)
                 assert sorted(each.body for each in found) == [b"0", b"1", b"2", b"3"]
-            else:
+            elif how == "send back":
                 with pytest.raises(Rejected, match="4 stay parked"):
                     dead.send_back(channel.connection, publishing, "q")
+            else:
+                keys = [key for key, _ in dead.look_keyed(channel.connection, "q", 2)]
+                until(lambda: _ready(channel, "leash.dead.q") == 4)
+                with pytest.raises(Rejected, match="others stay parked"):
+                    dead.pick(channel.connection, publishing, "q", keys, retry=True)
     until(lambda: _ready(channel, "leash.dead.q") == 4)
     assert dropped() == 0
+
+
+def test_picking_for_a_queue_that_is_gone_takes_nothing(uri: str, channel: Channel) -> None:
+    """What is taken and comes back again and again is dropped in the end."""
+    declare_queue(channel, "leash.dead.q", kind="quorum")
+    publish(channel, "leash.dead.q", [b"it"])
+    ((key, _),) = dead.look_keyed(channel.connection, "q", 1)
+    until(lambda: _ready(channel, "leash.dead.q") == 1)
+    with connect(uri) as publishing, pytest.raises(NotFound, match="nothing was sent back"):
+        dead.pick(channel.connection, publishing, "q", [key], retry=True)
+    until(lambda: _ready(channel, "leash.dead.q") == 1)
+    came = channel.get("leash.dead.q")
+    assert came is not None
+    assert rescue.delivery_count(came.properties) <= 1  # the look
 
 
 @pytest.mark.parametrize("full", [False, True])

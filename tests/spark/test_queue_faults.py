@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from leash.amqp import connect
+from leash.amqp.traits import Traits
 from leash.errors import ConfigError, QueueMissing
+from leash.spark.driver.checks import refuse_disorder
 
 from . import victim
 from .harness import (
@@ -85,6 +87,12 @@ def test_ordered_is_refused_on_a_quorum_queue_without_a_single_active_consumer(
     declare(uri, kind="quorum")
     with pytest.raises(ConfigError, match="x-single-active-consumer"):
         Query(options(uri, staging, ordered="true")).plan()
+
+
+def test_ordered_is_refused_on_a_queue_that_keeps_back_what_comes_back() -> None:
+    told = {"x-single-active-consumer": True, "x-delayed-retry-type": "all", "x-delayed-retry-min": 100}
+    with pytest.raises(ConfigError, match="x-delayed-retry-type"):
+        refuse_disorder("q", Traits("quorum", arguments=told))
 
 
 def test_ordered_is_refused_while_somebody_else_consumes(

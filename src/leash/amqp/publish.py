@@ -65,6 +65,11 @@ class Publisher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def closed(self) -> bool:
+        """True if its channel ended, as it does when an exchange is missing or barred: it takes no more."""
+        return self._channel.closed
+
     def close(self) -> None:
         """Close the channel."""
         self._channel.close()

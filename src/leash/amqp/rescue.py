@@ -12,7 +12,7 @@ Who rescues where:
                         takes processes down: it is parked.
   its ordered lanes     nowhere: a copy would lose its place. The first message of a lane is parked in time.
   Spark's tasks         to the end of its own queue; ordered ones into `limbo_queue`, which is read first.
-  browsing, `leash dead`
+  browsing, `leash dead`, tenants' feeds
                         to the end of its own queue.
 
 Exceptions to the rule: a limit below `danger` that a policy sets, since clients cannot see policies; a

@@ -42,9 +42,18 @@ class Traits:
     @property
     def delays(self) -> bool:
         """True if it delays a message that is rejected to it, by itself."""
+        return self.arguments.get("x-delayed-retry-type") in ("failed", "all") and self._delay > 0
+
+    @property
+    def overtakes(self) -> bool:
+        """True if messages overtake one that was returned, which the queue keeps back for a while."""
+        kinds = ("failed", "returned", "all")  # a lost connection counts as failed
+        return self.arguments.get("x-delayed-retry-type") in kinds and self._delay > 0
+
+    @property
+    def _delay(self) -> int:
         least = self.arguments.get("x-delayed-retry-min")
-        kinds = ("failed", "all")
-        return self.arguments.get("x-delayed-retry-type") in kinds and isinstance(least, int) and least > 0
+        return least if isinstance(least, int) else 0
 
 
 def traits(connection: Connection, queue: str) -> Traits | None:

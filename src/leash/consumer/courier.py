@@ -63,7 +63,8 @@ class Republisher:
         """Failed messages whose copies are not confirmed yet."""
         self.confirmed = confirmed
         self.barred: Callable[[Message, Outgoing, Exception], bool] = lambda *_: False
-        """Called when this user cannot publish a copy; True if the message was dealt with in another way."""
+        """Called when a copy was refused, or this user may not publish it; True if the message was dealt with
+        in another way."""
         self.stopped = threading.Event()
 
     @property
@@ -185,7 +186,7 @@ class Courier:
                 return
             except Rejected as error:
                 published = None
-                batch = self._refused(batch, error.messages)
+                batch = self._barred(self._refused(batch, error.messages), error)
                 self._troubled(error)
                 self._leave()  # RabbitMQ 3.10 refuses everything on a channel opened without a leader
                 self._repair()

@@ -139,12 +139,8 @@ def send_back(connection: Connection, publishing: Connection, name: str, limit: 
     the number that is parked now, since messages that fail again are parked again. Raises Rejected when the
     queue takes no more; those that it took have left the dead queue."""
     target = plain(name)
-    with connection.channel() as channel:
-        there = _there(channel, name)
-        try:
-            state(channel, target)
-        except NotFound:
-            raise NotFound(404, f"queue {target!r} does not exist, so nothing was sent back") from None
+    there = count(connection, name)
+    _require(connection, target)
     left = there if limit is None else min(limit, there)
     moved = 0
     with connection.channel() as channel, Publisher(publishing) as publisher:
@@ -161,6 +157,15 @@ def send_back(connection: Connection, publishing: Connection, name: str, limit: 
         _settle(channel, dead_queue(target), moved)
         channel.nack(0, multiple=True)
     return moved
+
+
+def _require(connection: Connection, target: str) -> None:
+    """Asked before anything is taken: whatever comes back without a rescue is closer to being dropped."""
+    with connection.channel() as channel:
+        try:
+            state(channel, target)
+        except NotFound:
+            raise NotFound(404, f"queue {target!r} does not exist, so nothing was sent back") from None
 
 
 def _keep_refused(
@@ -182,9 +187,12 @@ def _fresh(event: ContentEvent, target: str) -> Outgoing:
 
 
 def key(event: ContentEvent) -> str:
-    """What a message is picked by: the same for messages that are alike to the last byte."""
+    """What a message is picked by: the same for messages that are alike to the last byte, and for the copy
+    that a rescue made of one.
+    """
     told = salvage_properties(event.properties)
-    headers = {name: value for name, value in (told.headers or {}).items() if name not in rescue.COUNTS}
+    added = (*rescue.COUNTS, rescue.RESCUED)
+    headers = {name: value for name, value in (told.headers or {}).items() if name not in added}
     return hashlib.sha256(
         repr((event.body, sorted(headers.items(), key=str), told.message_id)).encode()
     ).hexdigest()[:16]
@@ -205,15 +213,25 @@ def pick(
     `send_back`, each is published with a confirm before it leaves the dead queue.
     """
     wanted, target = set(keys), plain(name)
+    if retry:
+        _require(connection, target)
     with connection.channel() as channel, Publisher(publishing) as publisher:
         taken = list(_take(channel, name, _there(channel, name)))
         chosen = [event for event in taken if key(event) in wanted]
+        others = [event for event in taken if key(event) not in wanted]
         if retry and chosen:
-            state(channel, target)
-            publisher.publish([_fresh(event, target) for event in chosen])
+            copies = [_fresh(event, target) for event in chosen]
+            try:
+                publisher.publish(copies)
+            except Rejected as error:
+                stay = [*refused(copies, error.messages), *[True] * len(others)]
+                moved = _keep_refused(channel, publishing, name, [*chosen, *others], stay)
+                text = f"{moved} messages sent back to {target!r}, the others stay parked: {error}"
+                raise type(error)(text, error.messages) from error
         for event in chosen:
             channel.ack(_tag(event))
-        _give_back(channel, publishing, name, [event for event in taken if key(event) not in wanted])
+        _settle(channel, dead_queue(target), len(chosen))
+        _give_back(channel, publishing, name, others)
         return len(chosen)
 
 

@@ -27,7 +27,7 @@ from leash.consumer.raw import LINK
 from leash.consumer.retry import Retry
 from leash.consumer.settings import OnExhausted, Queue
 from leash.consumer.settle import Outcome
-from leash.errors import LeashError, NeverSettled, Rejected
+from leash.errors import LeashError, Nacked, NeverSettled, Rejected
 from leash.logfmt import logger
 
 log = logger("leash.consumer")
@@ -239,9 +239,18 @@ class Failures:
 
     def barred(self, message: Message, copy: Outgoing, error: Exception) -> bool:
         """Deal with a copy that cannot be published, for lack of permission or of its exchange: a message to
-        be rescued is handled instead, and a dead letter is parked. True if one of these was done.
+        be rescued is handled instead, and a dead letter is parked. One that its own queue has no room for is
+        given back: waiting for room, it would keep a place in the window, and nobody would make any. True if
+        one of these was done.
         """
         rescued = message.outcome is Outcome.RESCUED
+        if isinstance(error, Nacked):
+            own = not copy.exchange and copy.routing_key == message.queue
+            if not own or rescued or message.link.limbo:
+                return False
+            self._engine.settler.settle(message, Outcome.GIVEN_BACK, claimed=True)
+            self._engine.nudge.set()
+            return True
         if rescued and self._engine.limbo is not None:
             self._engine.limbo.cannot_rescue(message)
         elif copy.exchange:

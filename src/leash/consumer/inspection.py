@@ -59,4 +59,7 @@ def refused(spec: Queue, told: Traits | None) -> ConfigError | None:
     if kind == "quorum" and spec.exclusive:
         what = f"False for {spec.name!r}: on a quorum queue it excludes nobody; see x-single-active-consumer"
         return ConfigError("exclusive", True, what)
+    if spec.ordered and told is not None and told.overtakes:
+        what = f"False for {spec.name!r}: with x-delayed-retry-type its messages overtake one that comes back"
+        return ConfigError("ordered", True, what)
     return None

@@ -217,8 +217,8 @@ class Session:
             taken = settled(self._unsure(), _LAST_ACKS)
             if connection.version >= NACK_IS_FREE:
                 with contextlib.suppress(AmqpError):
-                    for channel, tag in taken:
-                        channel.nack(tag)
+                    for each in taken:
+                        each.channel.nack(each.tag)
             connection.close()
 
     def _unsure(self) -> list[tuple[Channel, str]]:

@@ -4,24 +4,25 @@ The rule: a message is acked once the broker has confirmed its copy. So a death 
 and never loses one; without a death, nothing is lost or repeated.
 
 A copy is the message itself, without what the broker would refuse or repeat it for: the publisher's name, CC
-and BCC. While the broker blocks publishers, messages are kept instead of given back: each return would count
-towards the delivery limit of a quorum queue.
+and BCC. While it cannot be published (the broker blocks publishers, a lane is full, the exchange is gone),
+messages are kept instead of given back: each return would count towards the delivery limit of a quorum queue.
+One that was returned too often all the same is rescued: see `leash.amqp.rescue`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
-from leash.amqp import Channel, Deliveries, Outgoing, Publisher, connect, with_headers
+from leash.amqp import Channel, Connection, Deliveries, Outgoing, Publisher, connect, rescue, with_headers
 from leash.amqp.properties import NONE
 from leash.amqp.publish import refused
-from leash.amqp.rescue import COUNTS
 from leash.amqp.settling import settled
+from leash.amqp.traits import traits
 from leash.amqp.uri import Uri
 from leash.backoff import Backoff
-from leash.errors import AmqpError, Interrupted, ProtocolError, PublishError, Rejected
+from leash.errors import AmqpError, ChannelError, Interrupted, ProtocolError, PublishError, Rejected
 from leash.logfmt import logger
 
 log = logger("leash.tenants")
@@ -30,7 +31,7 @@ PREFETCH = 200
 _LOOK = 0.2  # seconds between two checks whether to leave
 _EMPTY = 1.0  # seconds without a message after which a queue counts as empty
 _BACKOFF = (0.1, 5.0)
-_REMOVED = dict.fromkeys([*COUNTS, "CC", "BCC"])
+_REMOVED = dict.fromkeys([*rescue.COUNTS, "CC", "BCC"])
 
 
 class Feed:
@@ -67,14 +68,18 @@ class Feed:
                     self._exchange,
                     self._left.is_set,
                     lambda n: self._count(n, backoff),
+                    self._in_trouble,
                 )
             except (AmqpError, Interrupted) as error:
-                if str(error) != self.trouble:
-                    log.warning("event=feed_interrupted queue=%r reason=%r", self.queue, str(error))
-                self.trouble = str(error)
+                self._in_trouble(error)
             except Exception:
                 log.exception("event=feed_failed queue=%r", self.queue)
             self._left.wait(backoff.next())
+
+    def _in_trouble(self, error: Exception) -> None:
+        if str(error) != self.trouble:
+            log.warning("event=feed_interrupted queue=%r reason=%r", self.queue, str(error))
+        self.trouble = str(error)
 
     def _count(self, count: int, backoff: Backoff) -> None:
         self.moved += count
@@ -91,7 +96,7 @@ def move(uri: str | Uri, queue: str, exchange: str, most: int) -> int:
         moved += n
 
     if most:
-        pour(uri, queue, exchange, lambda: moved >= most, count, until_empty=True)
+        pour(uri, queue, exchange, lambda: moved >= most, count)
     return moved
 
 
@@ -101,71 +106,141 @@ def pour(
     exchange: str,
     left: Callable[[], bool],
     count: Callable[[int], None],
-    until_empty: bool = False,
+    trouble: Callable[[Exception], None] | None = None,
 ) -> None:
-    """Move messages until `left()`; `count` gets how many, after each lot."""
+    """Move messages until `left()`; `count` gets how many, after each lot.
+
+    With `trouble`, which gets the reason, it waits for messages and for whatever they cannot be published
+    for; without, it returns once the queue is empty, and raises.
+    """
     cancelled = threading.Event()
     with ExitStack() as stack:
         giving = stack.enter_context(connect(uri, name=f"leash feed {queue}"))
         taking = stack.enter_context(connect(uri, name=f"leash feed {queue}"))
-        publisher = stack.enter_context(Publisher(giving))
         channel = stack.enter_context(taking.channel())
+        carrier = _Carrier(giving, channel, queue, exchange, left, trouble)
         channel.qos(PREFETCH)
         tag = channel.consume(queue, on_cancel=lambda _: cancelled.set())
         while not left():
-            lot = channel.deliveries(_EMPTY if until_empty else _LOOK)
+            lot = channel.deliveries(_LOOK if trouble else _EMPTY)
             if lot is not None:
-                count(_carry(channel, publisher, lot, exchange, left))
-            elif until_empty:
+                count(carrier.carry(lot))
+            elif trouble is None:
                 break
             elif cancelled.is_set():
                 raise Interrupted(f"the broker ended the consumer of queue {queue!r}: was it deleted?")
         if not cancelled.is_set():
             channel.cancel(tag)
             while (lot := channel.deliveries(0)) is not None:
-                count(_carry(channel, publisher, lot, exchange, left))
+                count(carrier.carry(lot))
             settled([(channel, queue)])
 
 
-def _carry(
-    channel: Channel, publisher: Publisher, lot: Deliveries, exchange: str, left: Callable[[], bool]
-) -> int:
-    copies = [
-        Outgoing(body, exchange, key, _properties(raw), mandatory=True)
-        for body, key, raw in zip(lot.bodies, lot.routing_keys, lot.properties, strict=True)
-    ]
-    try:
-        _publish(publisher, copies, left)
-    except Rejected as error:
-        for tag, back in zip(lot.tags, refused(copies, error.messages or ()), strict=True):
-            (channel.nack if back else channel.ack)(tag)
-        raise
-    channel.ack(lot.tags[-1], multiple=True)
-    return len(copies)
+class _Carrier:
+    """Publishes what came and acks what was confirmed; the rest it keeps, and tries again."""
 
+    def __init__(
+        self,
+        giving: Connection,
+        channel: Channel,
+        queue: str,
+        exchange: str,
+        left: Callable[[], bool],
+        trouble: Callable[[Exception], None] | None,
+    ) -> None:
+        self._giving, self._channel = giving, channel
+        self._queue, self._exchange = queue, exchange
+        self._left, self._trouble = left, trouble
+        self._publisher = Publisher(giving)
+        told = traits(channel.connection, queue)
+        self._danger = rescue.danger(rescue.limit_of(told, channel.connection.version))
 
-def _publish(publisher: Publisher, copies: list[Outgoing], left: Callable[[], bool]) -> None:
-    """Returns when all are confirmed. A broker that blocks publishers, or is slow, is waited for."""
-    pause = threading.Event()
-    while publisher.connection.blocked is not None and not left():
-        pause.wait(_LOOK)
-    try:
-        publisher.publish(copies)
-        return
-    except Rejected:
-        raise
-    except PublishError:
-        if publisher.unconfirmed is None:
-            raise
-    while not left():
+    def carry(self, lot: Deliveries) -> int:
+        """Returns how many were moved: all, unless it was left while some could not be."""
+        copies = [
+            Outgoing(body, self._exchange, key, _properties(raw), mandatory=True)
+            for body, key, raw in zip(lot.bodies, lot.routing_keys, lot.properties, strict=True)
+        ]
+        held = list(zip(lot.tags, copies, strict=True))
+        backoff, pause = Backoff(*_BACKOFF), threading.Event()
+        rescued: set[int] = set()
+        while True:
+            try:
+                self._publish([copy for _, copy in held])
+                break
+            except (Rejected, ChannelError) as error:
+                messages = error.messages if isinstance(error, Rejected) else self._publisher.unconfirmed
+                held = self._ack(held, None if messages is None else list(messages))
+                rescued |= self._rescue(lot, {tag for tag, _ in held})
+                held = [each for each in held if each[0] not in rescued]
+                if self._trouble is None or self._left() or self._channel.closed:
+                    for tag, _ in held:
+                        self._channel.nack(tag)
+                    raise
+                self._trouble(error)
+            pause.wait(backoff.next())
+        if len(held) == len(lot):
+            self._channel.ack(lot.tags[-1], multiple=True)
+        else:
+            self._ack(held, [])
+        return len(lot) - len(rescued)
+
+    def _ack(
+        self, held: list[tuple[int, Outgoing]], messages: list[object] | None
+    ) -> list[tuple[int, Outgoing]]:
+        """Ack what was published; returns the others. None: nobody knows what was."""
+        if messages is None:
+            return held
+        not_taken = refused([copy for _, copy in held], messages)
+        for (tag, _), no in zip(held, not_taken, strict=True):
+            if not no:
+                self._channel.ack(tag)
+        return [each for each, no in zip(held, not_taken, strict=True) if no]
+
+    def _rescue(self, lot: Deliveries, held: set[int]) -> set[int]:
+        """Copy those to the end of their queue that the broker would soon drop, and ack them."""
+        copies: dict[int, Outgoing] = {}
+        for tag, body, raw in zip(lot.tags, lot.bodies, lot.properties, strict=True):
+            if tag in held and rescue.delivery_count(raw) >= self._danger:
+                with suppress(ProtocolError):  # malformed: nothing can be said in its headers
+                    copies[tag] = rescue.copy(self._queue, body, raw)
+        if not copies:
+            return set()
         try:
-            publisher.wait()
+            with Publisher(self._giving) as publisher:
+                publisher.publish(copies.values())
+        except (PublishError, ChannelError) as error:
+            log.warning("event=cannot_rescue queue=%r reason=%r", self._queue, str(error))
+            return set()
+        for tag in copies:
+            self._channel.ack(tag)
+        log.warning("event=rescued queue=%r messages=%d", self._queue, len(copies))
+        return set(copies)
+
+    def _publish(self, copies: list[Outgoing]) -> None:
+        """Returns when all are confirmed. A broker that blocks publishers, or is slow, is waited for."""
+        pause = threading.Event()
+        while self._giving.blocked is not None and not self._left():
+            pause.wait(_LOOK)
+        if self._publisher.closed:  # the exchange was missing, or barred
+            self._publisher = Publisher(self._giving)
+        try:
+            self._publisher.publish(copies)
             return
         except Rejected:
             raise
         except PublishError:
-            continue
-    raise Interrupted("left while the broker had not confirmed all copies: some may be repeated")
+            if self._publisher.unconfirmed is None:
+                raise
+        while not self._left():
+            try:
+                self._publisher.wait()
+                return
+            except Rejected:
+                raise
+            except PublishError:
+                continue
+        raise Interrupted("left while the broker had not confirmed all copies: some may be repeated")
 
 
 def _properties(raw: bytes) -> bytes:

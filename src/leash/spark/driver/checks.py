@@ -145,7 +145,7 @@ class Guard:
                 )
 
     def _check_order(self, link: Connection, queue: str, found: Traits) -> None:
-        _refuse_disorder(queue, found)
+        refuse_disorder(queue, found)
         deadline = time.monotonic() + _OTHERS_LEAVE
         while True:
             with link.channel() as channel:
@@ -174,7 +174,7 @@ class Guard:
             with suppress(NotFound):
                 found = traits(link, name)
                 if found is not None and found.kind == "quorum":
-                    _refuse_disorder(name, found)
+                    refuse_disorder(name, found)
                     self.limbo += (name,)
                     self.exclusive = tuple(queue for queue in self.exclusive if queue != name)
 
@@ -213,13 +213,19 @@ class Guard:
             log.warning("event=queue_warning queue=%r reason=%r", queue, text)
 
 
-def _refuse_disorder(queue: str, found: Traits) -> None:
+def refuse_disorder(queue: str, found: Traits) -> None:
     if found.kind == "quorum" and not found.single_active:
         raise ConfigError(
             "ordered",
             True,
             f"quorum queue {queue!r} keeps no order across consumers unless it was declared "
             "with x-single-active-consumer",
+        )
+    if found.overtakes:
+        raise ConfigError(
+            "ordered",
+            True,
+            f"queue {queue!r} has x-delayed-retry-type: its messages overtake one that comes back",
         )
 
 
