@@ -23,9 +23,6 @@ from leash.lab.demo.page import Story, write
 from leash.lab.demo.plain import drain
 from leash.lab.demo.seen import Seen, pace, steady
 
-if TYPE_CHECKING:
-    pass
-
 SMALL = """
 import os, sys
 from contextlib import nullcontext

@@ -62,18 +62,11 @@ def _play(story: Story, folder: Path, console: Console) -> None:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="leash-demo-")))
         console.print("Starting RabbitMQ and Spark, each a private one (about 15 s) ...")
         with ThreadPoolExecutor(1) as pool:
-            starting = pool.submit(pipeline.session)
-            stack.callback(lambda: starting.result().stop() if not starting.exception() else None)
-            broker = stack.enter_context(place(scratch / "broker"))
-            story.rabbitmq = broker.version
-            console.print(f"Filling {len(load.quanta)} queues with {load.fill:,} messages each ...")
-            fill(broker.uri, load)
-            console.print("Without Leash: a plain consumer, first come, first served ...")
-            story.plain = drain(broker.uri, load, scratch / "plain")
-            console.print("With Leash: the same queues, filled again, through Spark to Parquet ...")
-            fill(broker.uri, load)
-            starting.result()
-        spark = pipeline.session()  # the same one: Spark finds sources only in a thread that asked for it
+            # In this thread, because Spark finds a sink only in the one that made the session.
+            filling = pool.submit(_without, story, stack, scratch, console)
+            spark = pipeline.session()
+            stack.callback(spark.stop)
+            broker = filling.result()
         target = folder / "parquet"
         shutil.rmtree(target, ignore_errors=True)
         _stream(story, spark, broker, scratch, target, console)
@@ -85,6 +78,20 @@ def _play(story: Story, folder: Path, console: Console) -> None:
         console.print(tables.replayed(story.replay))
         console.print(f"Parquet: {target} ({story.counted.total:,} rows)", soft_wrap=True)
         console.print("Cleaning up ...")
+
+
+def _without(story: Story, stack: ExitStack, scratch: Path, console: Console) -> Place:
+    """Start the broker, and drain the queues without Leash; then they are filled again."""
+    load = story.load
+    broker = stack.enter_context(place(scratch / "broker"))
+    story.rabbitmq = broker.version
+    console.print(f"Filling {len(load.quanta)} queues with {load.fill:,} messages each ...")
+    fill(broker.uri, load)
+    console.print("Without Leash: a plain consumer, first come, first served ...")
+    story.plain = drain(broker.uri, load, scratch / "plain")
+    console.print("With Leash: the same queues, filled again, through Spark to Parquet ...")
+    fill(broker.uri, load)
+    return broker
 
 
 def _stream(
