@@ -200,6 +200,6 @@ def _show(result: Result) -> None:
         name = f"{claim.name} [dim]{claim.unit}[/]"
         table.add_row(name, number(claim.published), *cells, f"[dim]{bounds(claim)}[/]")
     passes, misses = result.counted()
-    table.caption = f"{passes} passed, {misses} missed. {result.experiment.see}"
+    table.caption = f"{passes} passed, {misses} missed"
     table.caption_justify = "left"
     Console().print(table)
