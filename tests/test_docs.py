@@ -41,7 +41,7 @@ TESTED = {
     "operations.md": 2,
     "partitions.md": 2,
     "publishing.md": 1,
-    "spark.md": 5,
+    "spark.md": 10,
     "streams.md": 4,
     "tenants.md": 2,
     "testing.md": 1,

@@ -208,6 +208,14 @@ def test_the_version(programs: Path, tmp_path: Path) -> None:
     assert where.startswith(str(programs.parent))
 
 
+@pytest.mark.install
+def test_the_core_is_small(programs: Path) -> None:
+    """pip and what came with it included; typer of 0.29 and later would bring pydantic."""
+    files = [path.lstat() for path in programs.parent.rglob("*")]
+    assert sum(each.st_blocks * 512 for each in files) < 130 * 1024 * 1024
+    assert not list(programs.parent.rglob("pydantic"))
+
+
 def test_every_command_works_or_says_what_to_install(call: Callable[[str], Any], channel: Channel) -> None:
     fill(channel, "orders", 2)
     for line in WORKS:

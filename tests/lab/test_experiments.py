@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,6 +125,20 @@ def test_the_command_fails_when_a_figure_is_out_of_bounds(monkeypatch: pytest.Mo
     done = CliRunner().invoke(cli.lab_app, ["rate", "--simulate"])
     assert done.exit_code == 1
     assert "out of bounds: most above the line" in done.output
+    assert re.search(r"\d+ passed, [1-9]\d* missed", done.output)  # under the table
+    assert re.search(r"\d+ figures passed, [1-9]\d* missed\.", done.output)  # of all
+
+
+def test_an_experiment_is_saved_as_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def breaks(*_: object) -> Run:
+        raise RuntimeError("the second one breaks")
+
+    monkeypatch.setattr(rate, "EXPERIMENT", replace(rate.EXPERIMENT, simulate=breaks))
+    figures, page = tmp_path / "figures.json", tmp_path / "page.html"
+    with pytest.raises(RuntimeError):
+        cli.run(["qos", "rate"], True, figures, page)
+    assert [each["experiment"] for each in json.loads(figures.read_text())["experiments"]] == ["qos"]
+    assert '<section id="qos">' in page.read_text()
 
 
 def test_published_figures_are_the_documents_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from leash.lab import experiments, report
+from leash.lab import experiments, glossary, report
 from leash.lab.figures import TURNAROUND, Result, silent
 from leash.lab.plots import plots
 
@@ -55,6 +56,18 @@ def test_every_experiment_is_drawn_and_has_its_table(page: Path, results: list[R
             assert plot["data"]
     places = re.findall(r'data-plot="(\d+)"', text)
     assert places == [str(number) for number in range(sum(len(plots(result)) for result in results))]
+
+
+def test_every_experiment_says_what_to_see_and_words_are_explained(page: Path, results: list[Result]) -> None:
+    text = page.read_text()
+    for result in results:
+        sentence = html.escape(result.experiment.see)
+        assert sentence.endswith(".")
+        assert f"<b>What to see:</b> {sentence}" in text
+    for word, meaning in glossary.WORDS.items():
+        assert (f"<dt>{word}</dt><dd>{html.escape(meaning)}</dd>" in text) == (word != "stream")
+    passed = sum(result.counted()[0] for result in results)
+    assert f"{passed} figures passed, 0 missed" in text
 
 
 def test_machine_and_versions_are_in_it(page: Path) -> None:

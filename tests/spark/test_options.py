@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leash.errors import ConfigError
-from leash.spark import connections, option_values, options, settings
+from leash.spark import connections, loading, option_values, options, settings
 from leash.spark.queues import QueueSpec, parse_queues
 from leash.units import SECOND
 
@@ -178,3 +178,40 @@ def test_a_duration_is_its_number_times_its_unit(number: int, unit: str) -> None
     each = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}[unit]
     for text in (f"{number}{unit}", f" {number} {unit.upper()} "):
         assert option_values.duration(text) == number * each
+
+
+QUEUE = {"url": "amqp://localhost", "queue": "q", "stagingLocation": "data"}
+STREAM = {"url": "rabbitmq-stream://localhost", "stream": "s"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        QUEUE,
+        {"url": "amqp://localhost", "queue": "q", "mode": "browse"},
+        STREAM,
+        {**STREAM, "endingOffsets": "latest"},
+        {**STREAM, "maxRecordsPerTrigger": "5"},
+    ],
+)
+def test_load_takes_what_read_or_read_stream_takes(given: dict[str, str]) -> None:
+    loading.check(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({**QUEUE, "quue": "q"}, "did you mean queue"),
+        (
+            {"url": "amqp://localhost", "queue": "q"},
+            r"stagingLocation=None: is required.*availableNow.*mode=browse",
+        ),
+        ({**QUEUE, "mode": "browse"}, "stagingLocation=.hidden.: is an option of the source"),
+        ({**STREAM, "maxRecordsPerTriger": "5"}, "did you mean maxRecordsPerTrigger"),
+        ({**STREAM, "endingOffsets": "never"}, "endingOffsets='never'"),
+        ({**STREAM, "endingOffsets": "latest", "maxRecordsPerTrigger": "5"}, "maxRecordsPerTrigger"),
+    ],
+)
+def test_load_refuses_what_neither_takes(given: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        loading.check(given)

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from leash.errors import ConfigError
 from leash.spark.metrics import PrometheusListener
-from leash.spark.pipeline import load, progress_table
+from leash.spark.pipeline import load, progress_table, sentence
+from leash.spark.toml_lines import Lines
 
 GOOD = """\
 [source]
@@ -64,8 +65,20 @@ def test_a_pipeline_is_read_with_its_defaults(file: Path) -> None:
         ('path = "data/orders"', "", 13, "is needed for parquet"),
         ('checkpointLocation = "data/checkpoint"', "", 13, "checkpointLocation"),
         ("sql = ", "sequel = ", 11, "only sql"),
-        ("[spark]", "[sparks]", 19, "sections are"),
+        ("[spark]", "[sparks]", 19, "unknown section"),
         ("[sink]", "[sink", 13, "not TOML"),
+        ('path = "data/orders"', 'path = "data/orders"\npathh = "x"', 16, "did you mean path?"),
+        (
+            'path = "data/orders"',
+            'path = "data/orders"\ncolour = "x"',
+            16,
+            "sink.colour: unknown for parquet",
+        ),
+        ('trigger = "10 seconds"', 'trigger = "soon"', 17, "sink.trigger: must be"),
+        ('"spark.sql.shuffle.partitions" = 8', "shuffle = 8", 20, "spark.shuffle: must be master"),
+        ("quantum = 10", "quantum = 0", 8, r"queues\[gold\].quantum=0: a whole number"),
+        ("quantum = 10", "quantom = 10", 8, "only quantum"),
+        ("[source.queues.gold]", "[source.queus.gold]", 7, "did you mean queues?"),
     ],
 )
 def test_an_error_names_the_line(file: Path, line: str, instead: str, where: int, says: str) -> None:
@@ -75,6 +88,41 @@ def test_an_error_names_the_line(file: Path, line: str, instead: str, where: int
         load(file)
     assert f"{file}:{where}" in str(caught.value) or f"line {where}" in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "line"),
+    [
+        ("[a]\nb = 1", ("a", "b"), 2),
+        ("[a]\nb = 1", ("a", "B"), 2),
+        ("[a]\nb = 1", ("a", "c"), 1),
+        ("a.b = 1\n[c]", ("a", "b"), 1),
+        ("x = 1\n['a b'.\"c\"]\nd = { e = 1 }", ("a b", "c", "d", "e"), 3),
+        ('[s]\nsql = """\nb = 1\n[t]\n"""\nb = 2', ("s", "b"), 6),
+        ("[[a]]\nb = 1", ("a", "b"), 2),
+        ("", ("a",), 1),
+    ],
+)
+def test_the_line_of_a_key(text: str, path: tuple[str, ...], line: int) -> None:
+    assert Lines(text).of(path) == line
+
+
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere.toml: there is no such file$"):
+        load(tmp_path / "nowhere.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b"[source]\nurl = '\xe9'")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "latin.toml")
+
+
+def test_an_error_of_ours_within_one_of_sparks_is_told_alone() -> None:
+    text = "[STREAM_FAILED] Query [id = 1]: Traceback\n  File x\nleash.errors.QueueMissing: no q\n\tat x"
+    assert sentence(text) == "no q"
+    assert (
+        sentence("\n[PARSE_SYNTAX_ERROR] near 'x'.\n\n== SQL ==\nselec") == "[PARSE_SYNTAX_ERROR] near 'x'."
+    )
 
 
 def test_the_documented_pipeline_is_a_good_one(tmp_path: Path) -> None:

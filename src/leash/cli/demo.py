@@ -13,7 +13,7 @@ def demo(
         Path, typer.Option("--folder", help="Where to write the result.", file_okay=False)
     ] = Path("leash-demo"),
 ) -> None:
-    """Read ten queues into Parquet through Spark, with fair shares and a rate limit: about a minute."""
+    """The same load without Leash and with it, through Spark to Parquet and a stream: about a minute."""
     from leash.cli.output import need
 
     need("pyspark", "spark", "leash demo")

@@ -89,32 +89,45 @@ def run(names: Sequence[str], simulate: bool, json: Path | None, report: Path | 
         need("plotly", "lab", "--report")
     printed = json == Path("-")
     chosen = experiments.chosen(names)
+    results: list[Result] = []
     with contextlib.ExitStack() as stack:
         node = None if simulate else stack.enter_context(node_of_ours())
-        results = [_result(experiment, measure, node) for experiment, measure in chosen]
-        machine = pages.about(node.version if node else None, node.shown if node else "")
-    measured = [result.measured for result in results if result.measured]
-    away = max([each.away for each in measured], default=0.0)
-    again = sum([each.again for each in measured])
-    if away or again:
-        machine["away"] = f"{away:.1%} of the time; {again} measurements repeated because of it"
-    if json is not None and printed:
+        for experiment, measure in chosen:
+            results.append(_result(experiment, measure, node))
+            machine = pages.about(node.version if node else None, node.shown if node else "")
+            machine |= _away(results)
+            # What has ended is kept, whatever becomes of the next one.
+            if json is not None and not printed:
+                json.write_text(dumps(results, machine))
+            if report is not None:
+                pages.write(report, results, machine)
+            if not printed:
+                _show(results[-1])
+    if printed:
         typer.echo(dumps(results, machine))
-    for result in () if printed else results:
-        _show(result)
-    if json is not None and not printed:
-        json.write_text(dumps(results, machine))
+    elif json is not None:
         typer.echo(f"Figures: {json}")
     if report is not None:
-        pages.write(report, results, machine)
         typer.echo(f"Report: {report}", err=printed)
     faults = [fault for result in results for fault in result.faults()]
     for fault in faults:
         typer.echo(f"out of bounds: {fault}", err=True)
+    away = max([result.measured.away for result in results if result.measured], default=0.0)
     if away > QUIET:
         typer.echo(f"The machine was away for {away:.1%} of the time: no figure in ms is certain.", err=True)
+    typer.echo(f"{pages.counted(results)}.", err=printed)
     if faults:
         raise typer.Exit(1)
+
+
+def _away(results: Sequence[Result]) -> dict[str, str]:
+    """How much of the time the machine did something else, if it did."""
+    measured = [result.measured for result in results if result.measured]
+    away = max([each.away for each in measured], default=0.0)
+    again = sum([each.again for each in measured])
+    if not away and not again:
+        return {}
+    return {"away": f"{away:.1%} of the time; {again} measurements repeated because of it"}
 
 
 class Node(NamedTuple):
@@ -186,4 +199,7 @@ def _show(result: Result) -> None:
             cells.append(number(value) if good else f"[bold red]{number(value)}[/]")
         name = f"{claim.name} [dim]{claim.unit}[/]"
         table.add_row(name, number(claim.published), *cells, f"[dim]{bounds(claim)}[/]")
+    passes, misses = result.counted()
+    table.caption = f"{passes} passed, {misses} missed"
+    table.caption_justify = "left"
     Console().print(table)

@@ -161,4 +161,6 @@ EXPERIMENT = Experiment(
         Claim("small window, Leash: spread", "rounds", None, 0, 1, compare=False),
     ],
     simulate,
+    "Ten lines that reach their dotted targets and stay there, and blue and orange bars near zero "
+    "where the grey and red ones are not: each queue gets exactly what its quantum says.",
 )

@@ -54,6 +54,8 @@ class Experiment:
     about: str
     claims: list[Claim]
     simulate: Callable[[Progress, int], Run]
+    see: str = ""
+    """One sentence: what to see in its plots."""
 
 
 @dataclass
@@ -78,6 +80,12 @@ class Result:
                 if abs(simulated - measured) > room:
                     found.append(f"{claim.name}: simulated {simulated:g} and measured {measured:g} differ")
         return found
+
+    def counted(self) -> tuple[int, int]:
+        """How many figures passed, and how many missed. A pair that differs too much is a miss of its own."""
+        values = [value for row in self.rows() for value in row[1:] if value is not None]
+        misses = len(self.faults())
+        return max(0, len(values) - misses), misses
 
     def rows(self) -> list[tuple[Claim, float | None, float | None]]:
         claims = self.experiment.claims

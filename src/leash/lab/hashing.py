@@ -62,4 +62,5 @@ EXPERIMENT = Experiment(
         Claim("misrouted", "messages", None, 0, 0),
     ],
     simulate,
+    "Predicted and measured bars are equal to the last message, and the number of misrouted messages is 0.",
 )

@@ -85,4 +85,6 @@ EXPERIMENT = Experiment(
         Claim("two queues: gold's share", "%", None, 74, 76),
     ],
     simulate,
+    "Steps that touch the dotted line and never cross it: the burst comes at once, and then exactly "
+    "the rate.",
 )

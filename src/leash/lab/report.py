@@ -13,9 +13,11 @@ from typing import Any
 
 import leash
 from leash.errors import ConfigError
+from leash.lab import glossary
 from leash.lab.figures import Claim, Result, bounds, number
 from leash.lab.plots import plots
 
+_WORDS = [word for word in glossary.WORDS if word != "stream"]
 _TEMPLATE = Path(__file__).with_name("report.html")
 
 
@@ -39,20 +41,23 @@ def write(path: Path, results: Sequence[Result], machine: dict[str, Any]) -> Non
     sections = [section(result) for result in results]
     drawn = [plot for result in results for plot in plots(result)]
     faults = [fault for result in results for fault in result.faults()]
-    count = sum((value is not None) for result in results for row in result.rows() for value in row[1:])
-    verdict = (
-        f"{count} figures, all within their bounds" if not faults else f"{len(faults)} of {count} figures off"
-    )
+    verdict = counted(results)
     of_documents = any(result.experiment.name != "tenants" for result in results)
     lead = "Five documents about RabbitMQ, every claim run again" if of_documents else "A noisy tenant"
     write_page(
         path,
         "Leash lab",
         f"{lead}: in virtual time, and on a real broker.",
-        [_verdict(verdict, faults), *sections],
+        [_verdict(verdict, faults), *sections, glossary.section(_WORDS)],
         drawn,
         machine,
     )
+
+
+def counted(results: Sequence[Result]) -> str:
+    """Passes and misses of all figures, in words."""
+    passes, misses = (sum(column) for column in zip(*[result.counted() for result in results], strict=True))
+    return f"{passes} figures passed, {misses} missed"
 
 
 def write_page(
@@ -93,11 +98,17 @@ def section(result: Result) -> str:
     return f"""<section id="{experiment.name}">
 <h2>{html.escape(experiment.title)}</h2>
 <p>{html.escape(experiment.about)}</p>
+{see(experiment.see)}
 <div class="plots">{figures}</div>
 <div class="scroll"><table>
 <thead><tr><th>figure</th><th>published</th><th>simulated</th><th>measured</th><th>bounds</th></tr></thead>
 <tbody>{rows}</tbody></table></div>
 </section>"""
+
+
+def see(sentence: str) -> str:
+    """The HTML for what to see in a section."""
+    return f'<p class="see"><b>What to see:</b> {html.escape(sentence)}</p>' if sentence else ""
 
 
 def figure(plot: dict[str, Any]) -> str:

@@ -195,4 +195,6 @@ EXPERIMENT = Experiment(
     "second does not count.",
     _claims(),
     simulate,
+    "In one FIFO the quiet tenants wait for the noisy one's backlog; in lanes they wait hardly longer"
+    " than without it.",
 )

@@ -15,6 +15,13 @@ from leash.spark.staging import files
 
 MAX_ORDERED_SPLIT = 65_535  # one prefetch window: 16 bits
 
+NEEDS_STAGING = "is required: a folder that driver and executors share, apart from the checkpoint"
+NO_BATCHES = (
+    "a batch read would empty the queue with no way to retry; use readStream with trigger(availableNow=True) "
+    "to take what is ready, or mode=browse to look without taking; a stream can be read as a batch, by the "
+    "option stream"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Broker:
@@ -116,11 +123,7 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
     else:
         values["queues"], values["ordered"] = (), True
     if values["staging_location"] is None:
-        raise ConfigError(
-            "stagingLocation",
-            None,
-            "is required: a folder that driver and executors share, apart from the checkpoint",
-        )
+        raise ConfigError("stagingLocation", None, NEEDS_STAGING)
     values["staging_location"] = files.absolute(values["staging_location"])
     check_limits(values)
     settings = SourceSettings(broker=broker_of(values), **values)
@@ -140,13 +143,7 @@ def check_limits(values: dict[str, Any]) -> None:
 def browse_settings(given: Mapping[str, str]) -> BrowseSettings:
     lowered = {name.lower() for name in given}
     if "mode" not in lowered:
-        raise ConfigError(
-            "mode",
-            None,
-            "a batch read would empty the queue with no way to retry; use readStream with "
-            "trigger(availableNow=True) to take what is ready, or mode=browse to look without taking; a "
-            "stream can be read as a batch, by the option stream",
-        )
+        raise ConfigError("mode", None, NO_BATCHES)
     values = options.parse(options.BROWSE, given)
     values.pop("mode")
     if values["queue"] is None:

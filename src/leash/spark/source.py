@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from leash.spark import columns
+from leash.spark import columns, loading
 from leash.spark.offsets import Plan, Split, splits_between
 from leash.spark.settings import SourceSettings, browse_settings, sink_settings, source_settings
 from leash.spark.streams import columns as stream_columns
@@ -41,13 +41,14 @@ _NO_LIMIT = (1 << 63) - 1
 
 
 class RabbitMQ(DataSource):
-    """The data source. Options are checked once it is known whether they are a source's or a sink's."""
+    """The data source. What no read takes is refused at `load()`, the rest once it is known what is asked."""
 
     @classmethod
     def name(cls) -> str:
         return "rabbitmq"
 
     def schema(self) -> StructType:
+        loading.check(self._options())
         if are_for_streams(self.options):
             return stream_columns.source_schema(self.options)
         return columns.source_schema(
