@@ -172,3 +172,4 @@ def test_a_strict_stream_that_is_made_again_is_an_error(
         consumer.stop()
     assert seen == numbers(1_000)
     assert query_offset(streams, "n", "other") == 9  # it ended in good order
+    assert query_offset(streams, "n", "s") is None  # nothing of the old stream in the new one
