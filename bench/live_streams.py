@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from bench import harness
@@ -40,7 +40,7 @@ def consume(job: dict[str, Any]) -> dict[str, float]:
             done.set()
 
     threads, began, cpu = threading.active_count(), time.perf_counter(), time.process_time()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = memory()
     consumer.start()
     if count and not done.wait(240):
         raise SystemExit(f"only {handled} of {count} came")
@@ -52,10 +52,15 @@ def consume(job: dict[str, Any]) -> dict[str, float]:
         figures |= {
             "idle": (time.process_time() - idle) / job["watch"],
             "threads": threading.active_count() - threads,
-            "memory": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
+            "memory": memory() - before,
         }
     consumer.stop()
     return figures
+
+
+def memory() -> float:
+    """MB that this process has now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def run(job: dict[str, Any]) -> dict[str, float]:

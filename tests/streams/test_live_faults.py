@@ -161,7 +161,7 @@ def test_a_strict_stream_that_is_made_again_is_an_error(
     consumer, seen = strict(uri, port)
     consumer.start()
     until(lambda: len(seen) == 1_000)
-    until(lambda: consumer.stats().queues["other"].counts.get("done") == 10)
+    until(lambda: consumer.stats().queues["other"].handled == 10)
     delete_stream(streams, "s")
     create_stream(streams, "s")
     write(stream_uri, "s", [b"new"] * 300)
@@ -172,3 +172,4 @@ def test_a_strict_stream_that_is_made_again_is_an_error(
         consumer.stop()
     assert seen == numbers(1_000)
     assert query_offset(streams, "n", "other") == 9  # it ended in good order
+    assert query_offset(streams, "n", "s") is None  # nothing of the old stream in the new one

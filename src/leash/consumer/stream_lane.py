@@ -229,8 +229,8 @@ class StreamLane:
 
     def _store_if_due(self, reader: Reader) -> None:
         link, connection = self._link, reader.connection
-        if link is None or connection is None or connection.closed:
-            return
+        if link is None or connection is None or connection.closed or not reader.proven:
+            return  # an offset of the stream before would skip messages of another one of that name
         last = self._last(link)
         on, stored = self._stored
         if last is None or (on is connection and stored == last):
@@ -254,6 +254,8 @@ class StreamLane:
         assert reader is not None
         lost = reader.connection is None or reader.connection.closed
         if lost and self._spec.single_active:  # another one may be active, and further
+            link = None
+        if self.failed is not None or not reader.proven:  # it may be another stream
             link = None
         if link is not None and link.alive:
             last = link

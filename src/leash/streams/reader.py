@@ -91,7 +91,7 @@ class Reader:
         self._turns = turns
         self._exact = False  # whether `next` must come, and is not only where we look from
         self._anchor: Chunk | None = None  # the last chunk taken
-        self._proven = True  # that the anchor is still in the stream that we are subscribed to
+        self.proven = True  # that the anchor is still in the stream that we are subscribed to
         self._subscription: Subscription | None = None
         self._heard = self._look_at = time.monotonic()
         self._look_after = _QUIET
@@ -157,7 +157,7 @@ class Reader:
         if self._turns is not None and subscription is not None:
             offset = self._turns.serve(subscription)
             if offset is not None:
-                self._start, self._anchor, self._proven = offset, None, True
+                self._start, self._anchor, self.proven = offset, None, True
                 self._exact = offset.kind == wire.at_offset(0).kind
                 self.next = offset.value if self._exact else None
 
@@ -192,10 +192,10 @@ class Reader:
 
     def _checked(self, chunks: list[Chunk]) -> list[Chunk]:
         """Those that are new. DataLost where something is missing between what was and what is."""
-        if not self._proven:
+        if not self.proven:
             if self._is_another():
                 return []
-            if not self._proven:
+            if not self.proven:
                 self._link.drop(AmqpError("a chunk came, and the one before it is not there"))
                 return []
         expected = self.next
@@ -224,7 +224,7 @@ class Reader:
             first = self._link.use(lambda connection: chunk_at(connection, self.stream, wire.FIRST))
             another = first is not None and first.timestamp > anchor.timestamp
         else:
-            self._proven = True
+            self.proven = True
             another = there.first < anchor.end and _mark(there) != _mark(anchor)
         if another:
             self._lost_all("it was deleted and made again")
@@ -290,7 +290,7 @@ class Reader:
 
     def _subscribed(self, connection: Connection) -> Subscription:
         offset = self._start if self.next is None else wire.at_offset(self.next)
-        self._proven = self._anchor is None
+        self.proven = self._anchor is None
         self._subscription = Subscription(
             connection,
             self.stream,
@@ -312,9 +312,9 @@ class Reader:
             return
         last = self._link.use(lambda connection: last_chunk_id(connection, self.stream))
         seen = self._anchor is not None and self._anchor.first == last
-        if self._proven and (seen or last == self._idle_at):
+        if self.proven and (seen or last == self._idle_at):
             return
-        if not self._proven and self._is_another():
+        if not self.proven and self._is_another():
             return
         end, position = self.bounds().end, self.next or 0
         if subscription is not self._current() or subscription.waiting:
