@@ -11,6 +11,7 @@ import sys
 import time
 
 from leash import Budget, Consumer, Message, Queue
+from leash.errors import AmqpError
 
 
 def main() -> None:
@@ -22,16 +23,21 @@ def main() -> None:
     }
     budget = Budget("sms", **given)  # type: ignore[arg-type]
     book = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    consumer = Consumer(uri, [Queue(name, budget=budget) for name in queue.split(",")], workers=int(workers))
 
-    @consumer.handler
     def handle(message: Message) -> None:
         os.write(book, b"%d begin %d %s\n" % (time.monotonic_ns(), os.getpid(), message.queue.encode()))
         if float(seconds):
             time.sleep(float(seconds))
         os.write(book, b"%d end %d %s\n" % (time.monotonic_ns(), os.getpid(), message.queue.encode()))
 
-    consumer.run()
+    while True:
+        queues = [Queue(name, budget=budget) for name in queue.split(",")]
+        consumer = Consumer(uri, queues, workers=int(workers))
+        consumer.handler(handle)
+        try:
+            return consumer.run()
+        except AmqpError:  # the broker is down: again, as a supervisor would
+            time.sleep(0.2)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,13 @@ from pathlib import Path
 import pytest
 
 from leash import Budget
+from leash.amqp import connect
 from leash.broker import Broker
-from leash.fleet import shape
+from leash.fleet import mint, shape
+from leash.fleet.card import ready, wheel_queue
 from leash.lab.proxy import slow
 from tests.fleet.kit import Fleet, excess, most_at_once, publish
+from tests.waiting import until
 
 pytestmark = pytest.mark.soak
 
@@ -85,6 +88,11 @@ def test_twenty_at_once_through_kills(node: Broker, tmp_path: Path) -> None:
     most = most_at_once(rows, fleet.dead)
     print(f"at_once=20: at most {most}")  # noqa: T201
     assert most <= 20
+    with connect(node.uri) as connection:
+        card = mint.find(connection, "sms")
+        assert card is not None
+        wheel = wheel_queue("sms", card.generation)
+        until(lambda: ready(connection, wheel) == 20, what="a permit is lost")
 
 
 def test_one_busy_process_among_seven_idle_ones_gets_the_budget(node: Broker, tmp_path: Path) -> None:
