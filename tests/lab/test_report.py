@@ -102,7 +102,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         leash.add({name: 40 * quantum for name, quantum in load.quanta.items()}, 2.0 * batch)
     replay = Replay(leash.total, [(leash.rows, 1.5), (leash.rows, 0.5)])
     path = tmp_path_factory.mktemp("demo") / "report.html"
-    write(path, Story(load, plain, leash, leash, replay, "4.3.0", "it was interrupted"))
+    write(path, Story(load, plain, leash, leash, replay, ("4.3.0", "a private node"), "it was interrupted"))
     return path
 
 

@@ -35,7 +35,8 @@ class Story:
     counted: Seen = field(default_factory=_nothing)
     """As Parquet has it in the end."""
     replay: Replay | None = None
-    rabbitmq: str | None = None
+    rabbitmq: tuple[str, str] | None = None
+    """The broker's version, and which one it is."""
     trouble: str | None = None
     """Why it did not come to its end."""
 
@@ -55,7 +56,7 @@ def write(path: Path, story: Story) -> None:
         drawn += plots
     sections += [_replayed(story.replay), _next(), glossary.section(_WORDS)]
     lead = "Ten queues, equally full, drained twice: by a plain consumer, and by Leash and Spark to Parquet."
-    machine = about(story.rabbitmq, "a private node" if story.rabbitmq else "")
+    machine = about(*(story.rabbitmq or ()))
     write_page(path, "Leash demo", lead, [part for part in sections if part], drawn, machine)
 
 
