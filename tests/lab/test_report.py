@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import html
 import re
-import shutil
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from leash.lab import experiments, glossary, report
+from leash.lab.demo.load import Load
+from leash.lab.demo.page import Story, write
+from leash.lab.demo.replay import Replay
+from leash.lab.demo.seen import Seen
 from leash.lab.figures import TURNAROUND, Result, silent
 from leash.lab.plots import plots
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--enable-logging=stderr", "--virtual-time-budget=10000", "--hide-scrollbars"),
-]
+from tests.page.browser import CHROMIUM, Browser
 
 
 @pytest.fixture(scope="module")
@@ -86,18 +83,41 @@ def test_a_figure_that_is_off_is_red(results: list[Result], tmp_path: Path) -> N
     assert '<td class="bad">40</td>' in (tmp_path / "off.html").read_text()
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here (Debian: apt-get install chromium)")
+    made = Browser(tmp_path_factory.mktemp("browser") / "profile")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's page, with everything that it can have."""
+    load = Load()
+    plain, leash = Seen(dict.fromkeys(load.quanta, 0)), Seen(dict.fromkeys(load.quanta, 0))
+    for batch in range(5):
+        plain.add(dict.fromkeys(load.quanta, 500), batch / 10)
+        leash.add({name: 40 * quantum for name, quantum in load.quanta.items()}, 2.0 * batch)
+    replay = Replay(leash.total, [(leash.rows, 1.5), (leash.rows, 0.5)])
+    path = tmp_path_factory.mktemp("demo") / "report.html"
+    write(path, Story(load, plain, leash, leash, replay, ("4.3.0", "a private node"), "it was interrupted"))
+    return path
+
+
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("name", ["lab", "demo"])
 def test_a_browser_draws_every_plot_without_an_error(
-    page: Path, results: list[Result], tmp_path: Path, width: int, theme: str
+    page: Path, demo: Path, browser: Browser, name: str, width: int, theme: str
 ) -> None:
-    assert CHROMIUM is not None
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    size = f"--window-size={width},900"
-    command = [CHROMIUM, *FLAGS, profile, size, "--dump-dom", f"{page.as_uri()}#{theme}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    assert console == []
-    expected = sum(len(plots(result)) for result in results)
-    assert f'data-drawn="{expected}"' in done.stdout
-    assert f'data-theme="{theme}"' in done.stdout
+    shown = page if name == "lab" else demo
+    expected = len(re.findall(r'data-plot="\d+"', shown.read_text()))
+    assert expected > 3
+    where = f"?{name}-{width}"  # another hash alone would not load it again
+    browser.open(f"{shown.as_uri()}{where}#{theme}", width, theme=theme)
+    browser.until(f"location.search === '{where}' && document.body.dataset.drawn === '{expected}'")
+    assert browser.run("document.documentElement.dataset.theme") == theme
+    assert browser.run("document.documentElement.scrollWidth") <= width  # nothing is cut off
+    assert browser.console == []
+    assert [url for url in browser.requests if not url.startswith(("file:", "data:", "blob:"))] == []

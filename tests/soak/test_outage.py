@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import NamedTuple
 
 import pytest
 
@@ -19,25 +20,40 @@ pytestmark = pytest.mark.soak
 
 RATE = 100
 OUTAGE = 60.0
+WORKERS = 8
+
+
+class Speed(NamedTuple):
+    rate: float
+    """Messages per second."""
+    busy: float
+    """The part of the workers' time that they spent in the handler."""
+
+
+def speed(spans: list[tuple[float, float]], begin: float, end: float) -> Speed:
+    inside = [(max(begin, start), min(end, stop)) for start, stop in spans if stop > begin and start < end]
+    busy = sum(stop - start for start, stop in inside) / (WORKERS * (end - begin))
+    return Speed(len(inside) / (end - begin), busy)
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_an_outage_of_a_minute(kind: str, channel: Channel, uri: str) -> None:
     declare_queue(channel, "q", kind=kind)
-    consumer = Consumer(uri, [Queue("q")], workers=8, breaker=Breaker())
+    consumer = Consumer(uri, [Queue("q")], workers=WORKERS, breaker=Breaker())
     down, ended = threading.Event(), threading.Event()
-    ends: list[float] = []  # of calls that succeeded
+    spans: list[tuple[float, float]] = []  # of calls that succeeded
     calls: list[bytes] = []
     done: set[bytes] = set()
 
     @consumer.handler
     def work(message: Message) -> None:
         calls.append(message.body)
+        start = time.monotonic()
         time.sleep(0.005)
         if down.is_set():
             raise ConnectionError("down")
         done.add(message.body)
-        ends.append(time.monotonic())
+        spans.append((start, time.monotonic()))
 
     published: list[bytes] = []
 
@@ -57,7 +73,7 @@ def test_an_outage_of_a_minute(kind: str, channel: Channel, uri: str) -> None:
         consumer.resume("q")
         began = time.monotonic()
         until(lambda: len(done) >= 20 * RATE)
-        full = len(done) / (time.monotonic() - began)
+        full = began, time.monotonic()
         until(lambda: len(done) >= len(published) - RATE)
         down.set()
         time.sleep(OUTAGE)
@@ -68,10 +84,11 @@ def test_an_outage_of_a_minute(kind: str, channel: Channel, uri: str) -> None:
         publisher.join()
         until(lambda: len(done) == len(published))
         counts = consumer.stats().queues["q"].counts
-    after = sum(end + 2 <= at < end + 4 for at in ends) / 2
-    figures = f"{len(published)} messages, {len(calls)} calls, full {full:.0f}/s, after {after:.0f}/s"
-    print(kind, figures, counts)  # noqa: T201
+    before, after = (speed(spans, *window) for window in (full, (end + 2, end + 4)))
+    print(kind, f"{len(published)} messages, {len(calls)} calls; {before} before, {after} after", counts)  # noqa: T201
     assert depth(channel, "leash.dead.q") == 0
     assert counts.get("parked", 0) == 0
     assert len(calls) <= 1.1 * len(published)
-    assert after >= 0.7 * full
+    # Of a machine that does other things as well, the workers' share of time is the firmer figure.
+    assert after.busy >= 0.9 * before.busy
+    assert after.rate >= 0.7 * before.rate

@@ -15,6 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from leash.amqp.uri import parse
+from leash.errors import LeashError
 from leash.spark import pipeline
 from leash.spark.metrics import PrometheusListener
 
@@ -298,10 +299,7 @@ def test_a_chosen_schema_leaves_columns_out_and_unknown_ones_are_refused(
         to_parquet(reader.schema("color string").load(), tmp_path / "b").awaitTermination(300)
 
 
-def test_a_pipeline_file_runs_to_its_end(spark: SparkSession, uri: str, tmp_path: Path) -> None:
-    declare(uri)
-    sent = publish(uri, 50)
-    file = tmp_path / "pipeline.toml"
+def pipeline_file(uri: str, folder: Path) -> Path:
     text = """
         [source]
         url = "URI"
@@ -315,9 +313,39 @@ def test_a_pipeline_file_runs_to_its_end(spark: SparkSession, uri: str, tmp_path
         checkpointLocation = "FOLDER/checkpoint"
         trigger = "availableNow"
         """
-    file.write_text(text.replace("URI", uri).replace("FOLDER", str(tmp_path)))
-    pipeline.run(file)
+    file = folder / "pipeline.toml"
+    file.write_text(text.replace("URI", uri).replace("FOLDER", str(folder)))
+    return file
+
+
+def test_a_pipeline_file_runs_to_its_end(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    declare(uri)
+    sent = publish(uri, 50)
+    pipeline.run(pipeline_file(uri, tmp_path))
     assert written(spark, tmp_path) == sent
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "says"),
+    [
+        (
+            "upper(queue)",
+            "upper(queueue)",
+            r"pipeline.toml:7: transform.sql: \[UNRESOLVED_COLUMN[^\n]*queueue[^\n]*$",
+        ),
+        ("select value", "selec value", r"pipeline.toml:7: transform.sql: \[PARSE_SYNTAX_ERROR\][^\n]*$"),
+        ('format = "parquet"', 'format = "delta"', r"the sink delta did not start: [^\n]*delta[^\n]*$"),
+        ('queue = "q"', 'queue = "nothing"', r"^the pipeline ended: [^\n]*'nothing' does not exist[^\n]*$"),
+    ],
+)
+def test_what_is_wrong_in_a_pipeline_file_is_told_in_one_sentence(
+    spark: SparkSession, uri: str, tmp_path: Path, line: str, instead: str, says: str
+) -> None:
+    declare(uri)
+    file = pipeline_file(uri, tmp_path)
+    file.write_text(file.read_text().replace(line, instead))
+    with pytest.raises(LeashError, match=says):
+        pipeline.run(file)
 
 
 @pytest.mark.parametrize(("seconds", "least"), [(10, 0.5), pytest.param(30, 0.95, marks=pytest.mark.soak)])

@@ -74,12 +74,15 @@ def _transform(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:
 @contextmanager
 def plainly(what: str) -> Iterator[None]:
     """What Spark refuses is the user's to mend, so it is told in one sentence, without a traceback."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except PySparkException as error:
         raise LeashError(f"{what} {sentence(str(error))}") from error
+    except Py4JJavaError as error:  # those that PySpark has no class for, such as of a missing sink
+        raise LeashError(f"{what} {sentence(str(error.java_exception.getMessage()))}") from error
 
 
 def sentence(text: str) -> str:

@@ -52,6 +52,8 @@ class Place(NamedTuple):
     stream_port: int | None
     """None: it has no streams."""
     version: str
+    shown: str = "LEASH_URI's"
+    """For people, without a password."""
 
 
 @contextmanager
@@ -67,7 +69,7 @@ def place(folder: Path) -> Iterator[Place]:
             yield _known(uri, management)
         return
     with Broker(folder, owned=True) as node:
-        yield _known(node.uri, node.management)
+        yield _known(node.uri, node.management)._replace(shown="a private node")
 
 
 def _known(uri: str, management: Management) -> Place:

@@ -35,7 +35,8 @@ class Story:
     counted: Seen = field(default_factory=_nothing)
     """As Parquet has it in the end."""
     replay: Replay | None = None
-    rabbitmq: str | None = None
+    rabbitmq: tuple[str, str] | None = None
+    """The broker's version, and which one it is."""
     trouble: str | None = None
     """Why it did not come to its end."""
 
@@ -55,7 +56,7 @@ def write(path: Path, story: Story) -> None:
         drawn += plots
     sections += [_replayed(story.replay), _next(), glossary.section(_WORDS)]
     lead = "Ten queues, equally full, drained twice: by a plain consumer, and by Leash and Spark to Parquet."
-    machine = about(story.rabbitmq, "a private node" if story.rabbitmq else "")
+    machine = about(*(story.rabbitmq or ()))
     write_page(path, "Leash demo", lead, [part for part in sections if part], drawn, machine)
 
 
@@ -150,7 +151,7 @@ def _rate(story: Story) -> tuple[str, list[Plot]]:
     for name, (colour, points) in runs.items():
         if points:
             data.append(_line(name, colour, [at for at, _ in points], [rows for _, rows in points]))
-    caption = "Messages taken so far; with Leash, after the batch that warms Spark up."
+    caption = "Messages taken after the first file, or the first batch, which takes longer."
     plot = _plot("Messages over time, against the limit", caption, data, "seconds", "messages")
     sentence = (
         f"Say that the next system takes {load.rate:,} messages per second. The red line goes straight up "
@@ -160,7 +161,7 @@ def _rate(story: Story) -> tuple[str, list[Plot]]:
 
 
 def _from_zero(points: list[Point]) -> list[Point]:
-    return [(when - points[0][0], rows) for when, rows in points]
+    return [(when - points[0][0], rows - points[0][1]) for when, rows in points]
 
 
 def _replayed(told: Replay | None) -> str:
@@ -181,8 +182,10 @@ def _next() -> str:
 
 
 def _section(name: str, title: str, sentence: str, drawn: list[Plot]) -> str:
-    plots = "".join(map(figure, drawn))
-    return f'<section id="{name}"><h2>{title}</h2>{see(sentence)}<div class="plots">{plots}</div></section>'
+    """The first plot has a row of its own."""
+    rows = [drawn[:1], drawn[1:]] if len(drawn) > 1 else [drawn]
+    plots = "".join(f'<div class="plots">{"".join(map(figure, row))}</div>' for row in rows)
+    return f'<section id="{name}"><h2>{title}</h2>{see(sentence)}{plots}</section>'
 
 
 def _line(name: str, colour: str, x: list[Any], y: list[Any]) -> Plot:

@@ -37,7 +37,6 @@ def drain(uri: str, load: Load, folder: Path) -> Seen:
         channel.qos(PREFETCH)
         for name in load.quanta:
             channel.consume(name, deliver=came.put)
-        seen.points.append((time.time(), 0))
         while seen.total < load.enough:
             try:
                 batch = came.get(timeout=_PATIENCE)

@@ -84,7 +84,7 @@ def _without(story: Story, stack: ExitStack, scratch: Path, console: Console) ->
     """Start the broker, and drain the queues without Leash; then they are filled again."""
     load = story.load
     broker = stack.enter_context(place(scratch / "broker"))
-    story.rabbitmq = broker.version
+    story.rabbitmq = broker.version, broker.shown
     console.print(f"Filling {len(load.quanta)} queues with {load.fill:,} messages each ...")
     fill(broker.uri, load)
     console.print("Without Leash: a plain consumer, first come, first served ...")

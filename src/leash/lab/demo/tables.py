@@ -13,9 +13,9 @@ from leash.lab.demo.replay import Replay
 from leash.lab.demo.seen import Seen
 
 NEXT = (
-    ("leash lab fair", "the same ten queues without Spark, beside the figures that others published"),
-    ("leash lab tenants", "one noisy customer and 99 quiet ones: who waits, and for how long"),
-    ("docs/getting-started.md", "your own fair consumer in ten minutes, your own Parquet in fifteen"),
+    ("leash lab fair", "the ten queues without Spark, beside published figures"),
+    ("leash lab tenants", "one noisy customer, 99 quiet ones: who waits?"),
+    ("docs/getting-started.md", "your own consumer in ten minutes"),
 )
 """Three things to try next: a command or a page, and what it shows."""
 
