@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from types import TracebackType
 from typing import Any, Self
@@ -80,12 +81,13 @@ class Connection:
         self._free: list[int] = []
         self._closing = False
         self._owed: list[tuple[bytes, Channel | None]] = []
+        self._gathered: dict[int, list[bytes]] = {}  # by thread
         self._last_sent = time.monotonic()
         agreed = Handshake(uri, transport, self._decoder, where, deadline).run(name, heartbeat)
         self.server: Mapping[str, Any] = agreed.server
         self.heartbeat = agreed.heartbeat
         self.frame_max = agreed.frame_max
-        self._channel_max = agreed.channel_max
+        self.channel_max = agreed.channel_max
         self._reader = threading.Thread(target=self._read, name=f"leash-reader {where}", daemon=True)
         self._reader.start()
 
@@ -113,13 +115,18 @@ class Connection:
         ]
         return tuple(map(int, digits))
 
+    @property
+    def free(self) -> int:
+        """How many more channels it can have."""
+        return self.channel_max - len(self._channels)
+
     def channel(self, wait: bool = True) -> Channel:
         """Open a channel. It may be used at once, whether or not one waits for the broker's word."""
         with self._lock:
             self.check_open()
             number = heappop(self._free) if self._free else len(self._channels) + 1
-            if number > self._channel_max:
-                raise AmqpError(f"all {self._channel_max} channels of this connection are in use")
+            if number > self.channel_max:
+                raise AmqpError(f"all {self.channel_max} channels of this connection are in use")
             channel = self._channels[number] = Channel(self, number)
         channel.open(wait)
         return channel
@@ -153,6 +160,9 @@ class Connection:
     def write(self, data: bytes, deadline: float | None = None) -> None:
         """Write bytes to the socket. TimeoutError after the deadline, which ends the connection."""
         self.check_open()
+        if self._gathered and (gathered := self._gathered.get(threading.get_ident())) is not None:
+            gathered.append(data)
+            return
         try:
             self._transport.write(data, deadline)
         except TimeoutError:
@@ -161,6 +171,18 @@ class Connection:
         except (OSError, ValueError) as error:
             raise self.error or ConnectionLost(f"{self.where}: {error}") from error
         self._last_sent = time.monotonic()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What this thread writes inside goes out at the end, at once. It must not wait for answers there."""
+        me = threading.get_ident()
+        gathered = self._gathered[me] = []
+        try:
+            yield
+        finally:
+            del self._gathered[me]
+            if gathered:
+                self.write(b"".join(gathered))
 
     @property
     def in_reader(self) -> bool:

@@ -39,7 +39,7 @@ def declare_queue(
     arguments: Mapping[str, Any] | None = None,
 ) -> QueueState:
     """Create a queue, or check that it exists with these arguments."""
-    request = _declaration(name, kind, arguments, durable, exclusive, auto_delete)
+    request = declaration(name, kind, arguments, durable, exclusive, auto_delete)
     ok = channel.call(request, commands.Queue.DeclareOk)
     return QueueState(ok.queue, ok.message_count, ok.consumer_count)
 
@@ -51,13 +51,14 @@ def declare_default(channel: Channel, name: str) -> None:
 
 def declare_queues(channel: Channel, wanted: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
     """Declare durable queues, each a name, a kind and arguments, together; the first failure ends it."""
-    requests = [_declaration(*queue) for queue in wanted]
-    answers = [channel.ask(request, commands.Queue.DeclareOk) for request in requests]
+    requests = [declaration(*queue) for queue in wanted]
+    with channel.connection.together():
+        answers = [channel.ask(request, commands.Queue.DeclareOk) for request in requests]
     for answer in answers:
         answer(REPLY_TIMEOUT)
 
 
-def _declaration(
+def declaration(
     name: str,
     kind: str,
     arguments: Mapping[str, Any] | None,
@@ -65,6 +66,7 @@ def _declaration(
     exclusive: bool = False,
     auto_delete: bool = False,
 ) -> commands.Queue.Declare:
+    """The request for a queue of a kind."""
     if kind not in KINDS:
         raise ConfigError("kind", kind, f"one of {', '.join(KINDS)}")
     args = dict(arguments or {})
@@ -72,9 +74,14 @@ def _declaration(
     return _DeclareQueue(0, name, False, durable, exclusive, auto_delete, False, args)
 
 
+def passive(name: str) -> commands.Queue.Declare:
+    """The request for a queue's depth and consumer count."""
+    return _DeclareQueue(0, name, True)
+
+
 def state(channel: Channel, name: str) -> QueueState:
     """Depth and consumer count, in about a millisecond. NotFound closes the channel, as AMQP requires."""
-    ok = channel.call(_DeclareQueue(0, name, True), commands.Queue.DeclareOk)
+    ok = channel.call(passive(name), commands.Queue.DeclareOk)
     return QueueState(ok.queue, ok.message_count, ok.consumer_count)
 
 

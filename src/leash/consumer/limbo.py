@@ -17,6 +17,7 @@ from leash.consumer.engine import Engine
 from leash.consumer.failures import Failures
 from leash.consumer.link import Link
 from leash.consumer.message import Message
+from leash.consumer.outbox import Outbox
 from leash.consumer.raw import PROPERTIES, REDELIVERED, Raw
 from leash.consumer.settings import Queue
 from leash.errors import AmqpError, NeverSettled
@@ -47,6 +48,7 @@ class Limbo:
         self._specs = {spec.name: spec for spec in specs}
         self._failures = failures
         self._connection: Connection | None = None
+        self._outbox: Outbox | None = None
         self._links: dict[str, Link] = {}
         self._waiting: dict[str, int] = {}
         self._fetching = False
@@ -138,8 +140,8 @@ class Limbo:
         self._waiting[queue] = self._waiting.get(queue, 0) + 1
         self._engine.wake()
 
-    def connected(self, connection: Connection) -> None:
-        self._connection = connection
+    def connected(self, connection: Connection, outbox: Outbox) -> None:
+        self._connection, self._outbox = connection, outbox
         with self._engine.lock:
             self._links.clear()
             self._waiting.clear()
@@ -215,7 +217,7 @@ class Limbo:
 
     def _open(self, queue: str) -> Link:
         engine = self._engine
-        connection, outbox = self._connection, engine.outbox
+        connection, outbox = self._connection, self._outbox
         assert connection is not None
         assert outbox is not None
         channel = connection.channel()

@@ -11,6 +11,7 @@ from leash.amqp import Connection, wire
 from leash.amqp.rescue import limbo_queue
 from leash.consumer.durations import Durations
 from leash.consumer.engine import Engine
+from leash.consumer.outbox import Outbox
 from leash.consumer.recall import recall
 from leash.consumer.reconnect import Connector
 from leash.consumer.settings import Queue
@@ -23,6 +24,7 @@ log = logger("leash.consumer")
 
 TICK = 0.05
 _SLOW = 50_000_000  # ns: a batch should take a hundredth of this
+_PART, _RAREST = 30, 1_000_000_000  # ticks take this part of the time at most, unless they come this rarely
 _WARN_AT = 0.8  # of the broker's consumer timeout
 _LIMBO_EVERY, _NO_LIMBO_EVERY = 5.0, 60.0  # seconds
 
@@ -46,6 +48,7 @@ class Upkeep:
         self._workers = workers
         self._limit = int(consumer_timeout * _WARN_AT * SECOND)
         self._limbo_at = 0.0
+        self._tick_at = 0
         self._no_limbo: dict[str, float] = {}  # queue -> when to look again
         self.overdue = 0
         """Handlers that came near the consumer timeout."""
@@ -71,9 +74,9 @@ class Upkeep:
         self._connector.left.set()
         self._engine.nudge.set()
 
-    def _connected(self, connection: Connection) -> None:
+    def _connected(self, connection: Connection, outbox: Outbox) -> None:
         if self._engine.limbo is not None:
-            self._engine.limbo.connected(connection)
+            self._engine.limbo.connected(connection, outbox)
             self._no_limbo.clear()
             self._limbo_at = 0.0
 
@@ -95,27 +98,33 @@ class Upkeep:
     def turn(self) -> None:
         """Do what is due."""
         engine, connector = self._engine, self._connector
-        if connector.gone and not engine.stopping:
+        if not connector.whole and not engine.stopping:
             connector.reconnect()
         if connector.left.is_set():
             return
         if not engine.stopping:
-            connector.mend()
-            connector.look_out()
-            connector.look_again()
+            connector.tend()
         with engine.lock:
             if not engine.stopping:
-                engine.flow.tick(engine.clock.now())
+                self._tick()
                 engine.carry_out()
                 engine.check()
             engine.flush()
             probes, engine.probes = list(dict.fromkeys(engine.probes)), []
         engine.drain()
         if probes and not engine.stopping:
-            connector.looks.at(probes)
+            connector.look_at(probes)
         if time.monotonic() >= self._limbo_at and not engine.stopping:
             self.look_into_limbo()
         self._watch()
+
+    def _tick(self) -> None:
+        """With thousands of queues a tick takes a while: then they come less often."""
+        engine = self._engine
+        now = engine.clock.now()
+        if now >= self._tick_at:
+            engine.flow.tick(now)
+            self._tick_at = now + min(_RAREST, _PART * (engine.clock.now() - now))
 
     def look_into_limbo(self) -> None:
         """Look for messages that other processes, or earlier runs, put into limbo."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pamqp import commands
@@ -57,9 +58,13 @@ class MemoryConnection(Connection):
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}
         self._free: list[int] = []
-        self._channel_max = 2047
+        self.channel_max = 2047
         self._broker = broker
         self._sessions: dict[int, _Session] = {}
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        yield
 
     @property
     def in_reader(self) -> bool:
