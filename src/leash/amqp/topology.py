@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pamqp import commands
 
 from leash.amqp.channel import REPLY_TIMEOUT, Channel
 from leash.amqp.wire import unchecked
-from leash.errors import ConfigError
+from leash.errors import AccessRefused, ConfigError, NotFound, ResourceLocked
+
+if TYPE_CHECKING:
+    from leash.amqp.connection import Connection
 
 _DeclareQueue, _DeleteQueue = unchecked(commands.Queue.Declare), unchecked(commands.Queue.Delete)
 _PurgeQueue = unchecked(commands.Queue.Purge)
 _BindQueue, _UnbindQueue = unchecked(commands.Queue.Bind), unchecked(commands.Queue.Unbind)
 _DeclareExchange, _DeleteExchange = unchecked(commands.Exchange.Declare), unchecked(commands.Exchange.Delete)
 _BindExchange, _UnbindExchange = unchecked(commands.Exchange.Bind), unchecked(commands.Exchange.Unbind)
+
+_AT_ONCE = 16  # queues asked together, each on a channel
 
 KINDS = ("classic", "quorum", "stream")
 
@@ -83,6 +88,29 @@ def state(channel: Channel, name: str) -> QueueState:
     """Depth and consumer count, in about a millisecond. NotFound closes the channel, as AMQP requires."""
     ok = channel.call(passive(name), commands.Queue.DeclareOk)
     return QueueState(ok.queue, ok.message_count, ok.consumer_count)
+
+
+def ready_of(connection: Connection, names: list[str]) -> list[int | None]:
+    """How many messages each queue has; None for one that is missing, or that this user may not see."""
+    found: list[int | None] = []
+    spare: list[Channel] = []
+    while len(found) < len(names):
+        some = names[len(found) : len(found) + max(1, min(_AT_ONCE, connection.free + len(spare)))]
+        with connection.together():
+            channels = [spare.pop() if spare else connection.channel(wait=False) for _ in some]
+            asked = [
+                channel.ask(passive(name), commands.Queue.DeclareOk)
+                for channel, name in zip(channels, some, strict=True)
+            ]
+        for answer in asked:
+            try:
+                found.append(int(answer(REPLY_TIMEOUT).message_count))
+                spare.append(answer.channel)
+            except (NotFound, AccessRefused, ResourceLocked):
+                found.append(None)
+    for channel in spare:
+        channel.close()
+    return found
 
 
 def delete_queue(channel: Channel, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from pamqp import commands
-
-from leash.amqp import Connection, wire
+from leash.amqp import Connection, topology
 from leash.amqp.rescue import limbo_queue
 from leash.consumer.durations import Durations
 from leash.consumer.engine import Engine
@@ -16,7 +14,7 @@ from leash.consumer.recall import recall
 from leash.consumer.reconnect import Connector
 from leash.consumer.settings import Queue
 from leash.consumer.workers import Worker
-from leash.errors import AccessRefused, AmqpError, NotFound
+from leash.errors import AmqpError
 from leash.logfmt import logger
 from leash.units import SECOND
 
@@ -27,8 +25,7 @@ _SLOW = 50_000_000  # ns: a batch should take a hundredth of this
 _PART, _RAREST = 30, 1_000_000_000  # ticks take this part of the time at most, unless they come this rarely
 _WARN_AT = 0.8  # of the broker's consumer timeout
 _LIMBO_EVERY, _NO_LIMBO_EVERY = 5.0, 60.0  # seconds
-
-_Declare = wire.unchecked(commands.Queue.Declare)
+_LIMBO_EACH, _NO_LIMBO_EACH = 0.02, 0.2  # or this for each of them, if that is longer
 
 
 class Upkeep:
@@ -128,22 +125,19 @@ class Upkeep:
 
     def look_into_limbo(self) -> None:
         """Look for messages that other processes, or earlier runs, put into limbo."""
-        self._limbo_at = time.monotonic() + _LIMBO_EVERY
         limbo, connection = self._engine.limbo, self._connector.connection
         assert connection is not None
         names = [spec.name for spec in self._queues if self._may_have_limbo(spec)]
+        self._limbo_at = time.monotonic() + max(_LIMBO_EVERY, len(names) * _LIMBO_EACH)
         if limbo is None or not names:
             return
-        name = ""
-        try:
-            with connection.channel() as channel:
-                asked = [_Declare(0, limbo_queue(name), True) for name in names]
-                answers = [channel.ask(each, commands.Queue.DeclareOk) for each in asked]
-                for name, answer in zip(names, answers, strict=True):
-                    limbo.seen(name, answer(10.0).message_count)
-        except (NotFound, AccessRefused):  # if we declare it ourselves, we know what is in it
-            self._no_limbo[name] = time.monotonic() + _NO_LIMBO_EVERY
-            self._limbo_at = 0.0  # the others were not looked at
+        found = topology.ready_of(connection, [limbo_queue(name) for name in names])
+        for name, ready in zip(names, found, strict=True):
+            if ready is not None:
+                limbo.seen(name, ready)
+            else:  # if we declare it ourselves, we know what is in it
+                wait = max(_NO_LIMBO_EVERY, len(names) * _NO_LIMBO_EACH)
+                self._no_limbo[name] = time.monotonic() + wait
 
     def _may_have_limbo(self, spec: Queue) -> bool:
         told = self._engine.traits.get(spec.name)

@@ -30,7 +30,10 @@ UNSEEN = 256 * 1024
 """The assumed bytes of a message if a window cannot be changed once its size is known."""
 
 WORK = 100 * MS
-"""The work of all first windows, if it is more messages than `AT_FIRST`."""
+"""The work of all first windows, if it is more messages than `AT_FIRST` and known to be fast."""
+
+FAST = 8
+"""Work is fast if a worker takes this many messages at a time."""
 
 STARVES = 1_000 * MS
 """A lane starves when a higher tier has had work for this long."""
@@ -101,7 +104,8 @@ class BufferBudget:
 
     def _fast(self, flow: Flow, lane: LaneState) -> int:
         """The first window if work is known to be fast: then many lanes may have one."""
-        at_first = max(AT_FIRST, flow.workers * WORK // max(1, flow.service))
+        known = flow.batch >= FAST
+        at_first = max(AT_FIRST, flow.workers * WORK // max(1, flow.service)) if known else AT_FIRST
         return self.wish(lane.quantum, max(1, flow.active), at_first)
 
     def _limited(self, wish: int, size: int) -> int:
