@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from types import TracebackType
@@ -62,6 +62,9 @@ def connect(
 class Connection:
     """An open connection. Every method may be called from any thread; `connect` makes one."""
 
+    has_reader = True
+    """True if a thread reads, which calls `after_read`."""
+
     def __init__(
         self, uri: Uri, transport: Transport, where: str, name: str, heartbeat: int | None, deadline: float
     ) -> None:
@@ -74,6 +77,8 @@ class Connection:
         """Notified when `blocked` or `error` changes."""
         self.received = 0
         """Bytes received: a thread that waits for an answer behind large messages sees that data arrives."""
+        self.after_read: Callable[[], object] = lambda: None
+        """Called in the reader's thread when all deliveries of one read were passed on."""
         self._transport = transport
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}  # from before open is sent until close-ok has arrived
@@ -255,6 +260,8 @@ class Connection:
                         return
                     if type(event) is wire.Deliveries:
                         count += len(event)
+                if count:
+                    self.after_read()
                 if len(data) < READ and (count > _SEVERAL or decoder.waiting):
                     time.sleep(min(_REST_MOST, max(_REST_LEAST, count * _REST_EACH)))
             elif data is not None:

@@ -249,15 +249,10 @@ class Engine:
                     self.nudge.set()
                 continue
             if isinstance(decision, SetWindow):
-                self.note(
-                    logging.DEBUG,
-                    "window",
-                    queue=decision.lane,
-                    window=decision.window,
-                    reason=decision.reason,
-                )
+                window, reason = decision.window, decision.reason
+                self.note(logging.DEBUG, "window", queue=decision.lane, window=window, reason=reason)
                 if link is not None:
-                    link.resize(decision.window, decision.epoch, decision.resume)
+                    link.resize(window, decision.epoch, decision.resume)
             else:
                 self.settler.shed(decision)
                 self.note(
@@ -288,6 +283,12 @@ class Engine:
                 self.ready.notify(min(count, self._idle))
         if self.on_ready is not None:
             self.on_ready()
+
+    def arrived(self) -> None:
+        """Wake workers for all messages of one read. Not under the lock."""
+        if self._idle or self.on_ready is not None:  # a worker that is not idle yet finds the messages
+            with self.lock:
+                self.wake()
 
     def granted(self) -> None:
         """Wake the workers: permits of a budget came."""

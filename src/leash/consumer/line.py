@@ -91,6 +91,7 @@ class Line:
         """Start afresh with a new connection."""
         self.outbox = Outbox(connection, self._engine.lock, self._engine.unwritten)
         self.connection, self.better = connection, None
+        connection.after_read = self._engine.arrived
         self.looks.connected(connection)
         self._missing.clear()
         self._opening.clear()
@@ -146,7 +147,7 @@ class Line:
                 fleeting=told is None or told.auto_delete,
                 delays=told is not None and told.delays,
             )
-            link.due = engine.due
+            link.due, link.gathers = engine.due, self.connection.has_reader
             engine.absent.discard(spec.name)
         channel.on_lost = lambda error: engine.lost(link, error)
         return link

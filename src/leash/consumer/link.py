@@ -37,6 +37,8 @@ class Link:
 
     stream = False
     """True if it stands for a stream, which takes no message back."""
+    gathers = False
+    """True if workers are woken for all messages of a read together, see `Engine.arrived`."""
     due: set[Link] | None = None
     """Where it enters itself if it has acks to send, or waits for them."""
 

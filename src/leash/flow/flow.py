@@ -160,7 +160,7 @@ class Flow:
         slowest: int | None = None,
     ) -> None:
         """The result of a probe: messages ready at the broker, and the shortest and longest round trip."""
-        now, stirred = self.told(now), self._stirred
+        stirred, now = self._stirred, self.told(now)
         state = self.lanes[lane]
         self._stirred = stirred or bool(ready or state.waiting)
         self.active -= state.waiting

@@ -46,6 +46,8 @@ class _Session:
 class MemoryConnection(Connection):
     """A connection to a broker in memory."""
 
+    has_reader = False
+
     def __init__(self, broker: MemoryBroker, uri: Uri) -> None:
         self.uri = uri
         self.where = "memory"
@@ -55,6 +57,7 @@ class MemoryConnection(Connection):
         self.error = None
         self.changed = threading.Condition()
         self.received = 0
+        self.after_read = lambda: None
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}
         self._free: list[int] = []
