@@ -35,6 +35,9 @@ EVERY = 50_000_000
 PATIENCE = 5_000_000_000
 """While messages are on their way into limbo, nothing is begun for up to this many ns."""
 
+CHANNELS = 16
+"""From this many limbos on, channels without a message in work are closed."""
+
 ALONE = 30_000_000_000
 """For this many ns a message from limbo is the only one of them in work, so that no other goes down with it.
 One that takes longer holds up the others just once."""
@@ -220,12 +223,24 @@ class Limbo:
         connection, outbox = self._connection, self._outbox
         assert connection is not None
         assert outbox is not None
+        self._make_room()
         channel = connection.channel()
         link = Link(self._specs[queue], channel, outbox, engine.clock, limbo=True)
         channel.on_lost = lambda error: engine.lost(link, error)
         with engine.lock:
             self._links[queue] = link
         return link
+
+    def _make_room(self) -> None:
+        """Close the channel of a limbo of which nothing is in work, if there are many."""
+        with self._engine.lock:
+            for link in self._links.values():
+                link.flush()
+            idle = [name for name, link in self._links.items() if not link.ledger.unsettled]
+            closed = [self._links.pop(name) for name in idle] if len(self._links) >= CHANNELS else []
+        self._engine.drain()
+        for link in closed:
+            link.channel.close()
 
     def links(self) -> list[Link]:
         """The links of limbo's channels. Under the engine's lock."""
