@@ -165,6 +165,8 @@ class Connector:
         while not self.left.is_set():
             try:
                 self._connect(line, line.where)
+                if self.left.is_set() or self._engine.stopping:
+                    break  # whoever leaves may have closed the others already
                 self.reconnects += 1
                 line.unsure = line.queues
                 self._engine.emit()  # what was noted before the loss
@@ -175,15 +177,22 @@ class Connector:
                 wait = backoff.next()
                 log.warning("event=connect_failed reason=%r wait=%.1f", str(error), wait)
                 self.left.wait(wait)
+        if line.connection is not None:
+            line.connection.close()
 
     def tend(self) -> None:
         """Mend what is missing, and leave hosts that no longer serve us."""
         for line in self._open_lines():
-            line.mend()
-            moved = line.look_out()
-            if moved is not None:
-                self.on_moved(moved)
-            line.look_again()
+            try:
+                line.mend()
+                moved = line.look_out()
+                if moved is not None:
+                    self.on_moved(moved)
+                line.look_again()
+            except AmqpError as error:
+                if len(self.lines) == 1:
+                    raise
+                log.debug("event=interrupted host=%r reason=%r", line.where, str(error))
 
     def look_at(self, names: list[str]) -> None:
         """Look at queues when Flow asks for it."""
