@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from leash.flow.flow import Flow
 
 EVERY = 1_000 * MS
+EACH = MS
+"""Lanes with work ask no more often than this, all together, unless a round waits for one."""
 A_TICK, SEEN = 5, 500
 """Lanes that are probed, and looked at, at one tick."""
 
@@ -75,7 +77,7 @@ def answered(
     if lane.window is not None:
         lane.window.round_trip = round_trip
     lane.probe_gap = min(EVERY, 2 * lane.probe_gap) if not ready else 0
-    lane.probe_after = now + max(lane.probe_gap, sidelines.patience)
+    lane.probe_after = now + max(lane.probe_gap, sidelines.patience, flow.active * EACH)
     if lane.blocks & PAUSED or lane.hold is Hold.DOUBTED:
         ready = 0
     # Messages that left the queue before it was counted may still be in flight; they count against `ready`.
