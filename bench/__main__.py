@@ -15,6 +15,7 @@ ALL = [
     "wire",
     "policies",
     "consumer",
+    "many",
     "publish",
     "spark",
     "memory",

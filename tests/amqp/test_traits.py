@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -71,9 +72,9 @@ def test_a_queue_that_is_declared_while_it_is_asked_about(
 ) -> None:
     look = traits_module._look
 
-    def declared_meanwhile(by: Connection, queue: str) -> None:
+    def declared_meanwhile(queue: str) -> Any:
         topology.declare_queue(channel, queue, kind=kind)
-        look(by, queue)
+        return look(queue)
 
     monkeypatch.setattr(traits_module, "_look", declared_meanwhile)
     found = traits(connection, "it")

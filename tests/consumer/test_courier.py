@@ -73,7 +73,7 @@ def test_copies_that_were_taken_are_not_repeated_when_their_queue_is_deleted_ami
     confirmed: list[Message] = []
     mended: list[Connection] = []
 
-    def mend(connection: Connection) -> None:
+    def mend(connection: Connection, _: str | None) -> None:
         mended.append(connection)
         with connection.channel() as declaring:
             declare_queue(declaring, "gone")
@@ -108,7 +108,7 @@ def test_copies_that_were_taken_are_not_repeated_when_the_connection_is_lost_ami
     ]
     with Proxy("127.0.0.1", broker.port("amqp")) as proxy:
         place = replace(parse(uri), hosts=(("127.0.0.1", proxy.port),))
-        office = Republisher(place, "tests", confirmed.append, lambda _: None)
+        office = Republisher(place, "tests", confirmed.append, lambda *_: None)
         office.pending = 1 + len(batch)
         courier = Courier(office, "quick or stuck")
         courier.deliver(batch[1:2])  # so that its channel knows the queue

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any, Self
 
@@ -60,6 +61,9 @@ def connect(
 class Connection:
     """An open connection. Every method may be called from any thread; `connect` makes one."""
 
+    has_reader = True
+    """True if a thread reads, which calls `after_read`."""
+
     def __init__(
         self, uri: Uri, transport: Transport, where: str, name: str, heartbeat: int | None, deadline: float
     ) -> None:
@@ -72,6 +76,8 @@ class Connection:
         """Notified when `blocked` or `error` changes."""
         self.received = 0
         """Bytes received: a thread that waits for an answer behind large messages sees that data arrives."""
+        self.after_read: Callable[[], object] = lambda: None
+        """Called in the reader's thread when all deliveries of one read were passed on."""
         self._transport = transport
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}  # from before open is sent until close-ok has arrived
@@ -79,12 +85,13 @@ class Connection:
         self._free: list[int] = []
         self._closing = False
         self._owed: list[tuple[bytes, Channel | None]] = []
+        self._gathered: dict[int, list[bytes]] = {}  # by thread
         self._last_sent = time.monotonic()
         agreed = Handshake(uri, transport, self._decoder, where, deadline).run(name, heartbeat)
         self.server: Mapping[str, Any] = agreed.server
         self.heartbeat = agreed.heartbeat
         self.frame_max = agreed.frame_max
-        self._channel_max = agreed.channel_max
+        self.channel_max = agreed.channel_max
         self._reader = threading.Thread(target=self._read, name=f"leash-reader {where}", daemon=True)
         self._reader.start()
 
@@ -107,13 +114,18 @@ class Connection:
         """The broker's version as numbers, (3, 10, 8)."""
         return version(self.server)
 
+    @property
+    def free(self) -> int:
+        """How many more channels it can have."""
+        return self.channel_max - len(self._channels)
+
     def channel(self, wait: bool = True) -> Channel:
         """Open a channel. It may be used at once, whether or not one waits for the broker's word."""
         with self._lock:
             self.check_open()
             number = heappop(self._free) if self._free else len(self._channels) + 1
-            if number > self._channel_max:
-                raise AmqpError(f"all {self._channel_max} channels of this connection are in use")
+            if number > self.channel_max:
+                raise AmqpError(f"all {self.channel_max} channels of this connection are in use")
             channel = self._channels[number] = Channel(self, number)
         channel.open(wait)
         return channel
@@ -147,6 +159,9 @@ class Connection:
     def write(self, data: bytes, deadline: float | None = None) -> None:
         """Write bytes to the socket. TimeoutError after the deadline, which ends the connection."""
         self.check_open()
+        if self._gathered and (gathered := self._gathered.get(threading.get_ident())) is not None:
+            gathered.append(data)
+            return
         try:
             self._transport.write(data, deadline)
         except TimeoutError:
@@ -155,6 +170,18 @@ class Connection:
         except (OSError, ValueError) as error:
             raise self.error or ConnectionLost(f"{self.where}: {error}") from error
         self._last_sent = time.monotonic()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What this thread writes inside goes out at the end, at once. It must not wait for answers there."""
+        me = threading.get_ident()
+        gathered = self._gathered[me] = []
+        try:
+            yield
+        finally:
+            del self._gathered[me]
+            if gathered:
+                self.write(b"".join(gathered))
 
     @property
     def in_reader(self) -> bool:
@@ -227,6 +254,8 @@ class Connection:
                         return
                     if type(event) is wire.Deliveries:
                         count += len(event)
+                if count:
+                    self.after_read()
                 if len(data) < READ and (count > _SEVERAL or decoder.waiting):
                     time.sleep(min(_REST_MOST, max(_REST_LEAST, count * _REST_EACH)))
             elif data is not None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pamqp import commands
 
 from leash.amqp.channel import REPLY_TIMEOUT, Channel
 from leash.amqp.wire import unchecked
-from leash.errors import ConfigError
+from leash.errors import AccessRefused, ConfigError, NotFound, ResourceLocked
+
+if TYPE_CHECKING:
+    from leash.amqp.connection import Connection
 
 _DeclareQueue, _DeleteQueue = unchecked(commands.Queue.Declare), unchecked(commands.Queue.Delete)
 _PurgeQueue = unchecked(commands.Queue.Purge)
 _BindQueue, _UnbindQueue = unchecked(commands.Queue.Bind), unchecked(commands.Queue.Unbind)
 _DeclareExchange, _DeleteExchange = unchecked(commands.Exchange.Declare), unchecked(commands.Exchange.Delete)
 _BindExchange, _UnbindExchange = unchecked(commands.Exchange.Bind), unchecked(commands.Exchange.Unbind)
+
+_AT_ONCE = 16  # queues asked together, each on a channel
 
 KINDS = ("classic", "quorum", "stream")
 
@@ -39,7 +44,7 @@ def declare_queue(
     arguments: Mapping[str, Any] | None = None,
 ) -> QueueState:
     """Create a queue, or check that it exists with these arguments."""
-    request = _declaration(name, kind, arguments, durable, exclusive, auto_delete)
+    request = declaration(name, kind, arguments, durable, exclusive, auto_delete)
     ok = channel.call(request, commands.Queue.DeclareOk)
     return QueueState(ok.queue, ok.message_count, ok.consumer_count)
 
@@ -51,13 +56,14 @@ def declare_default(channel: Channel, name: str) -> None:
 
 def declare_queues(channel: Channel, wanted: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
     """Declare durable queues, each a name, a kind and arguments, together; the first failure ends it."""
-    requests = [_declaration(*queue) for queue in wanted]
-    answers = [channel.ask(request, commands.Queue.DeclareOk) for request in requests]
+    requests = [declaration(*queue) for queue in wanted]
+    with channel.connection.together():
+        answers = [channel.ask(request, commands.Queue.DeclareOk) for request in requests]
     for answer in answers:
         answer(REPLY_TIMEOUT)
 
 
-def _declaration(
+def declaration(
     name: str,
     kind: str,
     arguments: Mapping[str, Any] | None,
@@ -65,6 +71,7 @@ def _declaration(
     exclusive: bool = False,
     auto_delete: bool = False,
 ) -> commands.Queue.Declare:
+    """The request for a queue of a kind."""
     if kind not in KINDS:
         raise ConfigError("kind", kind, f"one of {', '.join(KINDS)}")
     args = dict(arguments or {})
@@ -72,10 +79,38 @@ def _declaration(
     return _DeclareQueue(0, name, False, durable, exclusive, auto_delete, False, args)
 
 
+def passive(name: str) -> commands.Queue.Declare:
+    """The request for a queue's depth and consumer count."""
+    return _DeclareQueue(0, name, True)
+
+
 def state(channel: Channel, name: str) -> QueueState:
     """Depth and consumer count, in about a millisecond. NotFound closes the channel, as AMQP requires."""
-    ok = channel.call(_DeclareQueue(0, name, True), commands.Queue.DeclareOk)
+    ok = channel.call(passive(name), commands.Queue.DeclareOk)
     return QueueState(ok.queue, ok.message_count, ok.consumer_count)
+
+
+def ready_of(connection: Connection, names: list[str]) -> list[int | None]:
+    """How many messages each queue has; None for one that is missing, or that this user may not see."""
+    found: list[int | None] = []
+    spare: list[Channel] = []
+    while len(found) < len(names):
+        some = names[len(found) : len(found) + max(1, min(_AT_ONCE, connection.free + len(spare)))]
+        with connection.together():
+            channels = [spare.pop() if spare else connection.channel(wait=False) for _ in some]
+            asked = [
+                channel.ask(passive(name), commands.Queue.DeclareOk)
+                for channel, name in zip(channels, some, strict=True)
+            ]
+        for answer in asked:
+            try:
+                found.append(int(answer(REPLY_TIMEOUT).message_count))
+                spare.append(answer.channel)
+            except (NotFound, AccessRefused, ResourceLocked):
+                found.append(None)
+    for channel in spare:
+        channel.close()
+    return found
 
 
 def delete_queue(channel: Channel, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:

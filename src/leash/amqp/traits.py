@@ -10,12 +10,16 @@ which the broker refuses for a new queue and does not compare for an existing on
 from __future__ import annotations
 
 import re
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pamqp import commands
+
 from leash.amqp import topology
+from leash.amqp.channel import REPLY_TIMEOUT, Channel, Reply
 from leash.amqp.connection import Connection
-from leash.errors import AccessRefused, PreconditionFailed, ResourceLocked
+from leash.errors import AccessRefused, ChannelError, NotFound, PreconditionFailed, ResourceLocked
 
 _IMPOSSIBLE = {"x-queue-leader-locator": "leash"}
 _LATER = {"x-max-age": "leash"}
@@ -24,6 +28,7 @@ _DIFFERS = re.compile(
 )
 _DELAYS_FROM = (4, 3)
 _MOST = 30  # arguments a queue can have
+_AT_ONCE = 128  # queues asked together, each on a channel
 
 
 @dataclass(slots=True)
@@ -58,37 +63,96 @@ class Traits:
 
 def traits(connection: Connection, queue: str) -> Traits | None:
     """The traits of a queue; None if this user may not ask. NotFound if there is no such queue."""
+    told = traits_of(connection, [queue])[queue]
+    if isinstance(told, NotFound):
+        raise told
+    return told
+
+
+def traits_of(connection: Connection, queues: Iterable[str]) -> dict[str, Traits | NotFound | None]:
+    """The same of many queues, which are asked together."""
+    told: dict[str, Traits | NotFound | None] = {}
+    left = list(queues)
+    while left:
+        count = max(1, min(_AT_ONCE, connection.free // 2))
+        now, left = left[:count], left[count:]
+        open_ = [_Talk(queue, _inquire(queue, connection.version)) for queue in now]
+        spare: list[Channel] = []
+        while open_:
+            with connection.together():
+                asked = [talk.ask(spare.pop() if spare else connection.channel(wait=False)) for talk in open_]
+            for talk, reply in zip(open_, asked, strict=True):
+                if not talk.hear(reply):
+                    spare.append(reply.channel)
+            told |= {talk.queue: talk.told for talk in open_ if talk.done}
+            open_ = [talk for talk in open_ if not talk.done]
+        for channel in spare:
+            channel.close()
+    return told
+
+
+_Inquiry = Generator[commands.Queue.Declare, ChannelError | None, Traits | None]
+
+
+class _Talk:
+    """The questions to one queue, one after the other."""
+
+    def __init__(self, queue: str, inquiry: _Inquiry) -> None:
+        self.queue = queue
+        self.told: Traits | NotFound | None = None
+        self.done = False
+        self._inquiry = inquiry
+        self._next = next(inquiry)
+
+    def ask(self, channel: Channel) -> Reply:
+        return channel.ask(self._next, commands.Queue.DeclareOk)
+
+    def hear(self, reply: Reply) -> bool:
+        """Take the answer; True if it ended the channel."""
+        error: ChannelError | None = None
+        try:
+            reply(REPLY_TIMEOUT)
+        except ChannelError as caught:
+            error = caught
+        try:
+            self._next = self._inquiry.send(error)
+        except StopIteration as stop:
+            self.told, self.done = stop.value, True
+        except NotFound as missing:
+            self.told, self.done = missing, True
+        return error is not None
+
+
+def _inquire(queue: str, version: tuple[int, ...]) -> _Inquiry:
+    """What to ask about a queue, answer by answer: an error, or None for a declare-ok."""
     guess = Traits()
     unclear = False
     impossible = _IMPOSSIBLE
     for _ in range(_MOST):
-        try:
-            with connection.channel() as channel:
-                topology.declare_queue(
-                    channel,
-                    queue,
-                    kind=guess.kind,
-                    durable=guess.durable,
-                    auto_delete=guess.auto_delete,
-                    arguments={**guess.arguments, **impossible},
-                )
+        arguments = {**guess.arguments, **impossible}
+        error = yield topology.declaration(
+            queue, guess.kind, arguments, guess.durable, auto_delete=guess.auto_delete
+        )
+        if error is None:
             return (
                 guess  # none is left; or 3.10, which does not compare the impossible one for classic queues
             )
-        except PreconditionFailed as error:
+        if isinstance(error, PreconditionFailed):
             differs = _DIFFERS.search(error.text)
             if differs is None:
-                _look(connection, queue)
+                yield from _look(queue)
                 if unclear:
                     return None
                 unclear = True  # once is not enough: the queue may have been declared just now
             elif not _correct(guess, *differs.groups()):
-                if guess.kind != "quorum" or connection.version < _DELAYS_FROM:
+                if guess.kind != "quorum" or version < _DELAYS_FROM:
                     return guess
                 impossible = _LATER
-        except (AccessRefused, ResourceLocked):
-            _look(connection, queue)
+        elif isinstance(error, AccessRefused | ResourceLocked):
+            yield from _look(queue)
             return None
+        else:
+            raise error
     return None
 
 
@@ -111,13 +175,11 @@ def _correct(guess: Traits, name: str, value: str | None, kind: str | None, word
     return True
 
 
-def _look(connection: Connection, queue: str) -> None:
+def _look(queue: str) -> Generator[commands.Queue.Declare, ChannelError | None, None]:
     """Raises NotFound if that is why nothing was learnt."""
-    try:
-        with connection.channel() as channel:
-            topology.state(channel, queue)
-    except (AccessRefused, ResourceLocked):
-        return
+    error = yield topology.passive(queue)
+    if error is not None and not isinstance(error, AccessRefused | ResourceLocked):
+        raise error
 
 
 def _value(text: str, kind: str) -> Any:

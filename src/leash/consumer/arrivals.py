@@ -73,7 +73,8 @@ class Arrivals:
                 return
             epoch = link.epoch_of(batch.consumer_tag)
             self._engine.flow.arrive(now, link.queue, raws, costs, ages, epoch, size)
-            self._engine.wake()
+            if not link.gathers:
+                self._engine.wake()
 
     def _cost(self, now: int, link: Link, batch: Deliveries, raws: list[Raw]) -> list[int]:
         assert self._costs is not None

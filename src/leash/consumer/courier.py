@@ -50,7 +50,7 @@ class Republisher:
         uri: Uri,
         name: str,
         confirmed: Callable[[Message], object],
-        mend: Callable[[Connection], None],
+        mend: Callable[[Connection, str | None], None],
     ) -> None:
         self.uri = uri
         self._name = name
@@ -65,6 +65,8 @@ class Republisher:
         self.barred: Callable[[Message, Outgoing, Exception], bool] = lambda *_: False
         """Called when a copy was refused, or this user may not publish it; True if the message was dealt with
         in another way."""
+        self.late: Callable[[str], bool] = lambda _: False
+        """Asked whether a queue is declared only now that it is needed."""
         self.stopped = threading.Event()
 
     @property
@@ -133,9 +135,14 @@ class Republisher:
         if self._connection is not None and self._connection.where == where:
             self._connection.abort()
 
-    def mend(self) -> None:
-        """Declare all queues again, because one was deleted."""
-        self._mend(self.connection())
+    def mend(self, target: str) -> None:
+        """Declare the queues for copies again, because this one was deleted."""
+        self._mend(self.connection(), target)
+
+    def declare(self, target: str) -> None:
+        """Declare a queue that was not needed before."""
+        if self.late(target):
+            self._mend(self.connection(), target)
 
 
 class Courier:
@@ -178,6 +185,7 @@ class Courier:
                 if at is not None:
                     at.wait()
                 else:
+                    self._office.declare(self.target)
                     at = self._open()
                     at.publish([copy for _, copy in batch])
                 at = None
@@ -246,7 +254,7 @@ class Courier:
 
     def _repair(self) -> None:
         try:
-            self._office.mend()
+            self._office.mend(self.target)
         except (AmqpError, ConfigError) as error:
             self._troubled(error)
 

@@ -66,9 +66,10 @@ class Looks:
         if self._channel is None or self._channel.closed:
             self._channel = self._connection.channel()
         begin, until = self._engine.clock.now(), time.monotonic() + patience
-        replies = [
-            (name, self._channel.ask(_Declare(0, name, True), commands.Queue.DeclareOk)) for name in names
-        ]
+        with self._connection.together():
+            replies = [
+                (name, self._channel.ask(_Declare(0, name, True), commands.Queue.DeclareOk)) for name in names
+            ]
         for index, (name, reply) in enumerate(replies):
             if not reply.here(until - time.monotonic()):
                 self._silent |= {late: (self._channel, reply) for late, reply in replies[index:]}

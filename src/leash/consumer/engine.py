@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,19 +18,17 @@ from leash.consumer.arrivals import Arrivals
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.costs import Costs
 from leash.consumer.link import Link
-from leash.consumer.outbox import Outbox
+from leash.consumer.notes import Notes
+from leash.consumer.outbox import Claims, Outbox, claim_all, write_all
 from leash.consumer.raw import LINK, Raw
 from leash.consumer.settle import Settler
 from leash.errors import AmqpError
 from leash.flow import Ask, Dispatch, Flow, Probe, SetWindow
-from leash.logfmt import logger
 
 if TYPE_CHECKING:
     from leash.consumer.gate import Gate
     from leash.consumer.limbo import Limbo
     from leash.consumer.message import Message
-
-log = logger("leash.consumer")
 
 NAP = 1_000_000_000
 """A waiting worker looks again after this many ns in any case."""
@@ -63,12 +61,18 @@ class Engine:
         self.lock = threading.Lock()
         self.ready = threading.Condition(self.lock)
         self.links: dict[str, Link] = {}
-        self.outbox: Outbox | None = None
+        self.absent: set[str] = set()
+        """Queues whose link was lost, or refused."""
+        self.due: set[Link] = set()
+        """Links that may have acks to send, or wait for them to consume again."""
+        self.unwritten: list[Outbox] = []
+        """Outboxes with frames."""
         self.stopping = False
         self.probes: list[str] = []
         self.severed: list[Link] = []
         """Links that the broker cancelled, whose channels are still to be closed."""
-        self.notes: deque[tuple[int, str, dict[str, object]]] = deque(maxlen=1000)
+        notes = Notes()
+        self.note, self.emit = notes.add, notes.emit
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in flow.lanes}
         self.errors: dict[tuple[str, str], tuple[str, int, str | None, int, float]] = {}
         """By queue and type: the last text, how many, its message id and tries, and when; the latest last."""
@@ -78,6 +82,7 @@ class Engine:
         """Wakes workers that wait in an event loop."""
         self.on_ask: Callable[[], object] = lambda: None
         """Called when permits of a budget are wanted, or should be returned."""
+        self.streams: list[str] = []
         self.standby: set[str] = set()
         """Streams that another process consumes for now."""
         self.traits: dict[str, Traits | None] = {}
@@ -100,6 +105,7 @@ class Engine:
             self.arrivals.remember(link)
             if self.links.get(link.queue) is link:
                 del self.links[link.queue]
+                self.absent.add(link.queue)
                 self.flow.forget(self.clock.now(), link.queue)
             self.counts[link.queue]["lost"] += link.ledger.unsettled
             if error is not None and not self.stopping:
@@ -133,8 +139,8 @@ class Engine:
                     since = since or now
                     self._sleep(now, self.patience(now, since, until))
                     work, data = self._exchange(None, most, since)
-            if data is not None and self.outbox is not None:
-                self.outbox.write(data)
+            if data is not None:
+                write_all(data)
             if work:
                 return work
             if self.stopping:
@@ -178,7 +184,7 @@ class Engine:
 
     def _exchange(
         self, finished: Finished | None, most: int | None, since: int | None, claim: bool = True
-    ) -> tuple[list[Dispatch], bytes | None]:
+    ) -> tuple[list[Dispatch], Claims | None]:
         now = self.clock.now()
         flow = self.flow
         if finished is not None:
@@ -193,7 +199,7 @@ class Engine:
                 self.flush()
         elif self._idle and (flow.buffered >= flow.batch or (flow.sidelines.next or NEVER) < self._next_look):
             self.ready.notify()  # enough work for another worker, or a worker to be woken later
-        return work, self.outbox.claim() if claim and self.outbox is not None else None
+        return work, claim_all(self.unwritten) if claim else None
 
     def _finish(self, now: int, finished: Finished) -> None:
         dispatches, services, done = finished
@@ -237,15 +243,10 @@ class Engine:
                     self.nudge.set()
                 continue
             if isinstance(decision, SetWindow):
-                self.note(
-                    logging.DEBUG,
-                    "window",
-                    queue=decision.lane,
-                    window=decision.window,
-                    reason=decision.reason,
-                )
+                window, reason = decision.window, decision.reason
+                self.note(logging.DEBUG, "window", queue=decision.lane, window=window, reason=reason)
                 if link is not None:
-                    link.resize(decision.window, decision.epoch, decision.resume)
+                    link.resize(window, decision.epoch, decision.resume)
             else:
                 self.settler.shed(decision)
                 self.note(
@@ -254,23 +255,16 @@ class Engine:
         self.flow.decisions.clear()
 
     def flush(self) -> None:
-        for link in self.links.values():
-            if link.ledger.unsent:
-                link.flush()
+        due = list(self.due)
+        self.due.clear()
+        for link in due + [self.links[name] for name in self.streams if name in self.links]:
+            link.flush()
             link.resume()
+            if link.waits:
+                self.due.add(link)
         if self.limbo is not None:
             for link in self.limbo.links():
                 link.flush()
-
-    def note(self, level: int, event: str, **fields: object) -> None:
-        """Note a log line; `emit` writes it."""
-        self.notes.append((level, event, fields))
-
-    def emit(self) -> None:
-        """Write the lines that were noted. Not under the lock."""
-        while self.notes:
-            level, event, fields = self.notes.popleft()
-            log.log(level, f"event={event}" + "".join(f" {name}=%r" for name in fields), *fields.values())
 
     def wake(self) -> None:
         """Wake one worker per batch of work; if handlers are fast, a running worker will be back soon."""
@@ -283,6 +277,12 @@ class Engine:
                 self.ready.notify(min(count, self._idle))
         if self.on_ready is not None:
             self.on_ready()
+
+    def arrived(self) -> None:
+        """Wake workers for all messages of one read. Not under the lock."""
+        if self._idle or self.on_ready is not None:  # a worker that is not idle yet finds the messages
+            with self.lock:
+                self.wake()
 
     def granted(self) -> None:
         """Wake the workers: permits of a budget came."""
@@ -301,8 +301,10 @@ class Engine:
 
     def drain(self) -> None:
         """Write the frames that are due. Not under the lock."""
-        if self.outbox is not None:
-            self.outbox.drain()
+        with self.lock:
+            claims = claim_all(self.unwritten)
+        if claims is not None:
+            write_all(claims)
 
     # --- at run time ---
 

@@ -27,13 +27,15 @@ from leash.consumer.raw import LINK
 from leash.consumer.retry import Retry
 from leash.consumer.settings import OnExhausted, Queue
 from leash.consumer.settle import Outcome
-from leash.errors import LeashError, Nacked, NeverSettled, Rejected
+from leash.errors import AccessRefused, LeashError, Nacked, NeverSettled, Rejected
 from leash.logfmt import logger
 
 log = logger("leash.consumer")
 
 _KINDS = 50  # of errors that are counted each by itself
 _LATER = 1000  # ms
+AT_START = 100
+"""The queues for copies of more queues than this are declared when they are needed."""
 
 
 class Failures:
@@ -54,31 +56,57 @@ class Failures:
         self._retry_of = retry_of
         self._on_exhausted = on_exhausted
         self._extra: set[str] = set()  # queues for copies that not every consumer needs
+        self._declared: set[str] = set()
+        self._late: dict[str, copies.Wanted] = {}
 
     # --- the queues that copies go to ---
 
-    def prepare(self, connection: Connection) -> None:
-        """Inspect the queues and declare those for copies: at the start, and again if one is missing."""
+    def prepare(self, connection: Connection, target: str | None = None) -> None:
+        """Inspect the queues and declare those for copies: at the start, and again if one is missing.
+
+        Of many queues, those of the first `AT_START` are declared, which shows whether this user may; those
+        of the others when one is needed, as `target`.
+        """
         engine = self._engine
         if not engine.traits:
             engine.traits = inspect(connection, self._queues)
             if any(self._wanted(queue, "") for queue in self._queues):
                 self.republisher.check()
-        wanted = []
-        for queue in self._queues:
-            queue_traits = engine.traits.get(queue.name)
-            kind = "classic" if queue_traits is None else queue_traits.kind
-            dead, limbo = copies.dead(queue, kind), copies.limbo(queue, connection.version)
-            wanted += self._wanted(queue, kind)
-            if kind == "quorum" and not queue.ordered and len(limbo.name.encode()) <= 255:
-                wanted.append(limbo)
-            if dead.name in self._extra and dead not in wanted:
-                wanted.append(dead)
+        if target in self._late:
+            wanted = [self._late[target]]
+        else:
+            at_start, others = self._queues[:AT_START], self._queues[AT_START:]
+            wanted = [copy for queue in at_start for copy in self._targets(queue, connection.version)]
+            late = [copy for queue in others for copy in self._targets(queue, connection.version, True)]
+            self._late = {copy.name: copy for copy in late}
+            wanted += [copy for copy in late if copy.name in self._declared]
         limbos = {limbo_queue(queue.name): queue.name for queue in self._queues}
         missing = copies.declare(connection, wanted, limbos)
-        for each in wanted:
-            if engine.limbo is not None and each.name in limbos and each.name not in missing:
-                engine.limbo.made(limbos[each.name])
+        self._declared |= {copy.name for copy in wanted} - missing
+        if engine.limbo is not None:
+            for name in limbos.keys() & (self._late.keys() | self._declared) - missing:
+                engine.limbo.made(limbos[name])
+        if target is not None and target in missing:
+            raise AccessRefused(403, f"{target!r} does not exist and cannot be declared")
+
+    def late(self, target: str) -> bool:
+        """True if a queue for copies was not declared yet, because it was not needed."""
+        return target in self._late and target not in self._declared
+
+    def _targets(
+        self, queue: Queue, version: tuple[int, ...], with_dead: bool = False
+    ) -> list[copies.Wanted]:
+        queue_traits = self._engine.traits.get(queue.name)
+        kind = "classic" if queue_traits is None else queue_traits.kind
+        wanted = self._wanted(queue, kind)
+        if kind == "quorum" and not queue.ordered:
+            limbo = copies.limbo(queue, version)
+            if len(limbo.name.encode()) <= 255:
+                wanted.append(limbo)
+        dead = copies.dead(queue, kind)
+        if (with_dead or dead.name in self._extra) and dead not in wanted:
+            wanted.append(dead)
+        return wanted
 
     def _wanted(self, queue: Queue, kind: str) -> list[copies.Wanted]:
         return copies.wanted(queue, kind, self._retry_of(queue.name), self._on_exhausted)

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 from leash.amqp.connection import Connection
 from leash.amqp.topology import declare_default, declare_queue
-from leash.amqp.traits import Traits, traits
+from leash.amqp.traits import Traits, traits, traits_of
 from leash.consumer.settings import Queue
 from leash.consumer.stream_settings import StreamQueue
 from leash.errors import ConfigError, NotFound
-
-_AT_ONCE = 8
-"""Queues inspected at a time: each takes a few round trips."""
 
 
 def inspect(connection: Connection, queues: Iterable[Queue]) -> dict[str, Traits | None]:
     """The traits of each queue, None where this user may not ask. NotFound if one is missing."""
     specs = {queue.name: queue for queue in queues}
-    with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(specs)))) as pool:
-        found = dict(zip(specs, pool.map(lambda spec: look(connection, spec), specs.values()), strict=True))
-    for name, told in found.items():
-        if (error := refused(specs[name], told)) is not None:
+    found: dict[str, Traits | None] = {}
+    for name, told in traits_of(connection, specs).items():
+        found[name] = look(connection, specs[name]) if isinstance(told, NotFound) else told
+    for name, spec in specs.items():
+        if (error := refused(spec, found[name])) is not None:
             raise error
     return found
 

@@ -17,6 +17,7 @@ from leash.consumer.engine import Engine
 from leash.consumer.failures import Failures
 from leash.consumer.link import Link
 from leash.consumer.message import Message
+from leash.consumer.outbox import Outbox
 from leash.consumer.raw import PROPERTIES, REDELIVERED, Raw
 from leash.consumer.settings import Queue
 from leash.errors import AmqpError, NeverSettled
@@ -34,6 +35,9 @@ EVERY = 50_000_000
 PATIENCE = 5_000_000_000
 """While messages are on their way into limbo, nothing is begun for up to this many ns."""
 
+CHANNELS = 16
+"""From this many limbos on, channels without a message in work are closed."""
+
 ALONE = 30_000_000_000
 """For this many ns a message from limbo is the only one of them in work, so that no other goes down with it.
 One that takes longer holds up the others just once."""
@@ -47,6 +51,7 @@ class Limbo:
         self._specs = {spec.name: spec for spec in specs}
         self._failures = failures
         self._connection: Connection | None = None
+        self._outbox: Outbox | None = None
         self._links: dict[str, Link] = {}
         self._waiting: dict[str, int] = {}
         self._fetching = False
@@ -138,8 +143,8 @@ class Limbo:
         self._waiting[queue] = self._waiting.get(queue, 0) + 1
         self._engine.wake()
 
-    def connected(self, connection: Connection) -> None:
-        self._connection = connection
+    def connected(self, connection: Connection, outbox: Outbox) -> None:
+        self._connection, self._outbox = connection, outbox
         with self._engine.lock:
             self._links.clear()
             self._waiting.clear()
@@ -215,15 +220,27 @@ class Limbo:
 
     def _open(self, queue: str) -> Link:
         engine = self._engine
-        connection, outbox = self._connection, engine.outbox
+        connection, outbox = self._connection, self._outbox
         assert connection is not None
         assert outbox is not None
+        self._make_room()
         channel = connection.channel()
         link = Link(self._specs[queue], channel, outbox, engine.clock, limbo=True)
         channel.on_lost = lambda error: engine.lost(link, error)
         with engine.lock:
             self._links[queue] = link
         return link
+
+    def _make_room(self) -> None:
+        """Close the channel of a limbo of which nothing is in work, if there are many."""
+        with self._engine.lock:
+            for link in self._links.values():
+                link.flush()
+            idle = [name for name, link in self._links.items() if not link.ledger.unsettled]
+            closed = [self._links.pop(name) for name in idle] if len(self._links) >= CHANNELS else []
+        self._engine.drain()
+        for link in closed:
+            link.channel.close()
 
     def links(self) -> list[Link]:
         """The links of limbo's channels. Under the engine's lock."""

@@ -37,6 +37,10 @@ class Link:
 
     stream = False
     """True if it stands for a stream, which takes no message back."""
+    gathers = False
+    """True if workers are woken for all messages of a read together, see `Engine.arrived`."""
+    due: set[Link] | None = None
+    """Where it enters itself if it has acks to send, or waits for them."""
 
     def __init__(
         self,
@@ -164,6 +168,8 @@ class Link:
         if old is not None and not self.fleeting:
             self._cancel(old)
         self._next = (window, epoch, 1 << 62 if resume is None or self.fleeting else resume)
+        if self.due is not None:
+            self.due.add(self)
         self.resume()
         if old is not None and self.fleeting:
             self._cancel(old)
@@ -197,7 +203,14 @@ class Link:
 
     def acks(self) -> Callable[[int], bool]:
         """A function that acks a tag with the next flush and returns what `settle` does. Under the lock."""
+        if self.due is not None:
+            self.due.add(self)
         return self.ledger.ack if self.alive else _gone
+
+    @property
+    def waits(self) -> bool:
+        """True if it is to consume again when more messages are settled."""
+        return self.alive and not self.stream and self._next is not None
 
     def settle(self, tag: int, outcome: Outcome) -> bool:
         """Settle a delivery. False: already settled, or the channel is gone and the broker redelivers it."""

@@ -15,15 +15,18 @@ from leash.errors import AmqpError
 class Outbox:
     """The outbox of one connection."""
 
-    __slots__ = ("_busy", "_connection", "_lock", "_parts")
+    __slots__ = ("_busy", "_connection", "_lock", "_parts", "_unwritten")
 
-    def __init__(self, connection: Connection, lock: Lock) -> None:
+    def __init__(self, connection: Connection, lock: Lock, unwritten: list[Outbox] | None = None) -> None:
         self._connection = connection
         self._lock = lock
+        self._unwritten: list[Outbox] = [] if unwritten is None else unwritten
         self._parts: list[bytes] = []
         self._busy = False
 
     def add(self, data: bytes) -> None:
+        if not self._parts:
+            self._unwritten.append(self)
         self._parts.append(data)
 
     def claim(self) -> bytes | None:
@@ -48,7 +51,19 @@ class Outbox:
             with self._lock:
                 data = self.claim()
 
-    def drain(self) -> None:
-        with self._lock:
-            data = self.claim()
-        self.write(data)
+
+Claims = list[tuple[Outbox, bytes]]
+
+
+def claim_all(unwritten: list[Outbox]) -> Claims | None:
+    """What to write to each connection; where a thread is writing, it takes that along. Under the lock."""
+    if not unwritten:
+        return None
+    claims = [(outbox, data) for outbox in unwritten if (data := outbox.claim()) is not None]
+    unwritten.clear()
+    return claims or None
+
+
+def write_all(claims: Claims) -> None:
+    for outbox, data in claims:
+        outbox.write(data)

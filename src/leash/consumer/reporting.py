@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logger("leash.consumer")
 
-EVERY, SELDOM = 1.0, 5.0
+EVERY, SELDOM = 1.0, 20.0
 """Seconds between two reports: usually, and at most, if reports cost more because of many queues."""
 COST = 0.005
 """The part of a core that reports may take, unless one every `SELDOM` seconds costs more."""

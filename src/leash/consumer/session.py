@@ -88,6 +88,8 @@ class Session:
         self._republisher = parts.republisher(uri, name, decides.confirmed, decides.prepare)
         decides.republisher = self._republisher
         self._republisher.barred = decides.barred
+        self._republisher.late = decides.late
+        engine.streams = [each.name for each in queues if isinstance(each, StreamQueue)]
         queues = [each for each in queues if not isinstance(each, StreamQueue)]
         engine.limbo = Limbo(engine, queues, decides)
         engine.settler.out_of_limbo = decides.out_of_limbo
@@ -155,8 +157,8 @@ class Session:
             streams.open()
         except BaseException:
             streams.abandon()
-            if self._connector.connection is not None:
-                self._connector.connection.close()
+            for connection in self._connector.connections:
+                connection.close()
             raise
 
     @property
@@ -212,13 +214,14 @@ class Session:
         with self.engine.lock:
             self.engine.flush()
         self.engine.drain()
-        connection = self._connector.connection
-        if connection is not None:
+        connections = self._connector.connections
+        if connections:
             taken = settled(self._unsure(), _LAST_ACKS)
-            if connection.version >= NACK_IS_FREE:
-                with contextlib.suppress(AmqpError):
-                    for each in taken:
+            if connections[0].version >= NACK_IS_FREE:
+                for each in taken:
+                    with contextlib.suppress(AmqpError):
                         each.channel.nack(each.tag)
+        for connection in connections:
             connection.close()
 
     def _unsure(self) -> list[tuple[Channel, str]]:
@@ -236,8 +239,7 @@ class Session:
         """Leave at once, as a crash would: the broker redelivers what was not settled."""
         self._abandoned = True
         self.engine.stopping = True
-        connection = self._connector.connection
-        if connection is not None:
+        for connection in self._connector.connections:
             connection.abort()
         if self._streams is not None:
             self._streams.abandon()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leash.flow.budgets import Purse
     from leash.flow.lane import LaneState
 
-
+_AT_ONCE = 200
 _WHY = {
     PAUSED: "paused",
     OPEN: "breaker open",
@@ -190,22 +190,25 @@ def collect(
         total = sum(lane.charged for lane in flow.lanes.values()) or 1
         quanta = sum(lane.quantum for lane in flow.lanes.values())
         running = upkeep.running(now)
-        queues = {
-            name: _queue(engine, now, lane, total, quanta, running.get(name), upkeep.durations(name))
-            for name, lane in flow.lanes.items()
-        }
         verdicts = flow.watch.verdicts()
         worst = flow.watch.worst_now()
         trip = flow.sidelines.round_trip
         errors = tuple(ErrorStats(queue, *each) for (queue, _), each in engine.errors.items())
         budgets = {purse.name: _budget(now, purse) for purse in flow.purses}
+    queues = {}
+    names = list(flow.lanes)
+    for at in range(0, len(names), _AT_ONCE):  # the lock is for everybody
+        with engine.lock:
+            for name in names[at : at + _AT_ONCE]:
+                lane, durations = flow.lanes[name], upkeep.durations(name)
+                queues[name] = _queue(engine, now, lane, total, quanta, running.get(name), durations)
     connection = connector.connection
     return Stats(
         queues,
         (now - began) / SECOND,
         None if trip is None else trip / SECOND,
-        connection is not None and not connection.closed,
-        None if connection is None else connection.blocked,
+        connector.whole,
+        next((each.blocked for each in connector.connections if each.blocked is not None), None),
         connector.reconnects,
         republisher.pending,
         republisher.trouble,

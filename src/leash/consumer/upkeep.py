@@ -5,17 +5,16 @@ from __future__ import annotations
 import threading
 import time
 
-from pamqp import commands
-
-from leash.amqp import Connection, wire
+from leash.amqp import Connection, topology
 from leash.amqp.rescue import limbo_queue
 from leash.consumer.durations import Durations
 from leash.consumer.engine import Engine
+from leash.consumer.outbox import Outbox
 from leash.consumer.recall import recall
 from leash.consumer.reconnect import Connector
 from leash.consumer.settings import Queue
 from leash.consumer.workers import Worker
-from leash.errors import AccessRefused, AmqpError, NotFound
+from leash.errors import AmqpError
 from leash.logfmt import logger
 from leash.units import SECOND
 
@@ -23,10 +22,10 @@ log = logger("leash.consumer")
 
 TICK = 0.05
 _SLOW = 50_000_000  # ns: a batch should take a hundredth of this
+_PART, _RAREST = 30, 1_000_000_000  # ticks take this part of the time at most, unless they come this rarely
 _WARN_AT = 0.8  # of the broker's consumer timeout
 _LIMBO_EVERY, _NO_LIMBO_EVERY = 5.0, 60.0  # seconds
-
-_Declare = wire.unchecked(commands.Queue.Declare)
+_LIMBO_EACH, _NO_LIMBO_EACH = 0.02, 0.2  # or this for each of them, if that is longer
 
 
 class Upkeep:
@@ -46,6 +45,7 @@ class Upkeep:
         self._workers = workers
         self._limit = int(consumer_timeout * _WARN_AT * SECOND)
         self._limbo_at = 0.0
+        self._tick_at = 0
         self._no_limbo: dict[str, float] = {}  # queue -> when to look again
         self.overdue = 0
         """Handlers that came near the consumer timeout."""
@@ -71,9 +71,9 @@ class Upkeep:
         self._connector.left.set()
         self._engine.nudge.set()
 
-    def _connected(self, connection: Connection) -> None:
+    def _connected(self, connection: Connection, outbox: Outbox) -> None:
         if self._engine.limbo is not None:
-            self._engine.limbo.connected(connection)
+            self._engine.limbo.connected(connection, outbox)
             self._no_limbo.clear()
             self._limbo_at = 0.0
 
@@ -95,46 +95,49 @@ class Upkeep:
     def turn(self) -> None:
         """Do what is due."""
         engine, connector = self._engine, self._connector
-        if connector.gone and not engine.stopping:
+        if not connector.whole and not engine.stopping:
             connector.reconnect()
         if connector.left.is_set():
             return
         if not engine.stopping:
-            connector.mend()
-            connector.look_out()
-            connector.look_again()
+            connector.tend()
         with engine.lock:
             if not engine.stopping:
-                engine.flow.tick(engine.clock.now())
+                self._tick()
                 engine.carry_out()
                 engine.check()
             engine.flush()
             probes, engine.probes = list(dict.fromkeys(engine.probes)), []
         engine.drain()
         if probes and not engine.stopping:
-            connector.looks.at(probes)
+            connector.look_at(probes)
         if time.monotonic() >= self._limbo_at and not engine.stopping:
             self.look_into_limbo()
         self._watch()
 
+    def _tick(self) -> None:
+        """With thousands of queues a tick takes a while: then they come less often."""
+        engine = self._engine
+        now = engine.clock.now()
+        if now >= self._tick_at:
+            engine.flow.tick(now)
+            self._tick_at = now + min(_RAREST, _PART * (engine.clock.now() - now))
+
     def look_into_limbo(self) -> None:
         """Look for messages that other processes, or earlier runs, put into limbo."""
-        self._limbo_at = time.monotonic() + _LIMBO_EVERY
         limbo, connection = self._engine.limbo, self._connector.connection
         assert connection is not None
         names = [spec.name for spec in self._queues if self._may_have_limbo(spec)]
+        self._limbo_at = time.monotonic() + max(_LIMBO_EVERY, len(names) * _LIMBO_EACH)
         if limbo is None or not names:
             return
-        name = ""
-        try:
-            with connection.channel() as channel:
-                asked = [_Declare(0, limbo_queue(name), True) for name in names]
-                answers = [channel.ask(each, commands.Queue.DeclareOk) for each in asked]
-                for name, answer in zip(names, answers, strict=True):
-                    limbo.seen(name, answer(10.0).message_count)
-        except (NotFound, AccessRefused):  # if we declare it ourselves, we know what is in it
-            self._no_limbo[name] = time.monotonic() + _NO_LIMBO_EVERY
-            self._limbo_at = 0.0  # the others were not looked at
+        found = topology.ready_of(connection, [limbo_queue(name) for name in names])
+        for name, ready in zip(names, found, strict=True):
+            if ready is not None:
+                limbo.seen(name, ready)
+            else:  # if we declare it ourselves, we know what is in it
+                wait = max(_NO_LIMBO_EVERY, len(names) * _NO_LIMBO_EACH)
+                self._no_limbo[name] = time.monotonic() + wait
 
     def _may_have_limbo(self, spec: Queue) -> bool:
         told = self._engine.traits.get(spec.name)

@@ -29,6 +29,12 @@ one that grows may get messages for both the old and the new window.
 UNSEEN = 256 * 1024
 """The assumed bytes of a message if a window cannot be changed once its size is known."""
 
+WORK = 100 * MS
+"""The work of all first windows, if it is more messages than `AT_FIRST` and known to be fast."""
+
+FAST = 8
+"""Work is fast if a worker takes this many messages at a time."""
+
 STARVES = 1_000 * MS
 """A lane starves when a higher tier has had work for this long."""
 
@@ -62,9 +68,9 @@ class BufferBudget:
 
     # --- first windows ---
 
-    def wish(self, quantum: int, active: int | None = None) -> int:
+    def wish(self, quantum: int, active: int | None = None, at_first: int = AT_FIRST) -> int:
         """The first window of a lane if there were room for it, with `active` lanes that have work."""
-        usual = max(1, min(FIRST, AT_FIRST // (active or self._lanes)))
+        usual = max(1, min(FIRST, at_first // (active or self._lanes)))
         return min(MOST, max(usual, -(-self.batch * quantum // max(1, self._quanta))))
 
     def fixed(self, quantum: int) -> int:
@@ -93,13 +99,19 @@ class BufferBudget:
         if lane.begun or window is None or unseen or flow.starves(lane):
             return
         lane.begun = True
-        wish = max(lane.wish, self.wish(lane.quantum, max(1, flow.active)))
+        wish = max(lane.wish, self._fast(flow, lane))
         first = self._limited(wish, max(1, lane.size))
         window.most = max(window.most, first)
         if first > lane.credit:
             why = f"its messages have about {lane.size} bytes" if lane.size else "no higher tier has work"
             set_window(flow, lane, window.change(first, why))
             lane.settling = 0  # the old window was next to nothing
+
+    def _fast(self, flow: Flow, lane: LaneState) -> int:
+        """The first window if work is known to be fast: then many lanes may have one."""
+        known = flow.batch >= FAST
+        at_first = max(AT_FIRST, flow.workers * WORK // max(1, flow.service)) if known else AT_FIRST
+        return self.wish(lane.quantum, max(1, flow.active), at_first)
 
     def _limited(self, wish: int, size: int) -> int:
         if self.messages is not None:
@@ -157,6 +169,10 @@ class BufferBudget:
             set_window(flow, lane, window.change(most, why))
         elif lane.waiting and lane.credit < min(lane.least, most):
             set_window(flow, lane, window.change(min(lane.least, most), "for batches"))
+        elif 2 * lane.credit <= FIRST and lane.waiting and window.service is None:
+            first = min(self._fast(flow, lane), most)
+            if first >= 2 * lane.credit:  # it began when nothing was known about the work
+                set_window(flow, lane, window.change(first, "the work is fast"))
 
 
 def _planned(total: int) -> int:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from leash.flow.flow import Flow
 
 EVERY = 1_000 * MS
+EACH = MS
+"""Lanes with work ask no more often than this, all together, unless a round waits for one."""
+A_TICK, SEEN = 5, 500
+"""Lanes that are probed, and looked at, at one tick."""
 
 
 def ask(flow: Flow, now: int, lane: LaneState, reason: str) -> None:
@@ -28,11 +32,27 @@ def ask(flow: Flow, now: int, lane: LaneState, reason: str) -> None:
         flow.decisions.append(Probe(lane.name, reason))
 
 
-def ask_all(flow: Flow, now: int) -> None:
-    """Probe the lanes that were not probed for a while."""
-    for lane in flow.lanes.values():
-        if lane.probe_after is None or now - lane.probe_after >= EVERY:
-            ask(flow, now, lane, "a second went by")
+class Patrol:
+    """Probes the lanes that were not probed for a while: each once in `EVERY`, of many `A_TICK` at a time.
+
+    A lane with work asks by itself when it may run dry, and the broker sends an idle one its next message
+    unasked. So this is for the numbers of lanes that sit out, and of those that others consume.
+    """
+
+    def __init__(self) -> None:
+        self._left: list[LaneState] = []
+
+    def look(self, flow: Flow, now: int) -> None:
+        """At every tick."""
+        asked = seen = 0
+        if not self._left:
+            self._left = list(flow.lanes.values())[::-1]
+        while self._left and asked < A_TICK and seen < SEEN:
+            lane = self._left.pop()
+            seen += 1
+            if lane.probe_after is None or now - lane.probe_after >= EVERY:
+                asked += lane.probe_after is not None
+                ask(flow, now, lane, "a second went by")
 
 
 def answered(
@@ -57,7 +77,7 @@ def answered(
     if lane.window is not None:
         lane.window.round_trip = round_trip
     lane.probe_gap = min(EVERY, 2 * lane.probe_gap) if not ready else 0
-    lane.probe_after = now + max(lane.probe_gap, sidelines.patience)
+    lane.probe_after = now + max(lane.probe_gap, sidelines.patience, flow.active * EACH)
     if lane.blocks & PAUSED or lane.hold is Hold.DOUBTED:
         ready = 0
     # Messages that left the queue before it was counted may still be in flight; they count against `ready`.

@@ -89,10 +89,12 @@ class Flow:
         self.watch = Watch(self)
         self.sidelines = Sidelines(self.rounds, self.lanes)
         self._gap = Gap(self)
+        self._patrol = depths.Patrol()
         self.service = BATCH_TIME  # one message at a time, until the work is known to be fast
         self.now = 0
         self.buffered = 0
         self._dry = False  # nothing can be taken until an event or a timer
+        self._stirred = True  # something happened since the last tick
         self._ticked: int | None = None
         share_credit(self)
 
@@ -158,8 +160,9 @@ class Flow:
         slowest: int | None = None,
     ) -> None:
         """The result of a probe: messages ready at the broker, and the shortest and longest round trip."""
-        now = self.told(now)
+        stirred, now = self._stirred, self.told(now)
         state = self.lanes[lane]
+        self._stirred = stirred or bool(ready or state.waiting)
         self.active -= state.waiting
         depths.answered(self, now, state, ready, consumers, round_trip, slowest)
         self.active += state.waiting
@@ -195,7 +198,7 @@ class Flow:
         """Work for one worker, which has waited since `since`, if not None."""
         now = self._at(now)
         if self.sidelines.next is not None and self.sidelines.next <= now:
-            self._fire(now)
+            depths.out_of_time(self, self.told(now))
         limit = self.batch if most is None else most
         if self.total is not None:
             limit = min(limit, self.total.available(now), self._at_once)
@@ -256,14 +259,16 @@ class Flow:
         """Called about every `TICK`: probes, targets, shares of the credit, the certificate."""
         now = self._at(now)
         if self.sidelines.next is not None and self.sidelines.next <= now:
-            self._fire(now)
+            depths.out_of_time(self, self.told(now))
         if self._ticked is not None and now - self._ticked < TICK:
             return
         self._ticked = now
-        share_credit(self)
-        self.budget.share(self, now)
-        self.watch.look()
-        depths.ask_all(self, now)
+        if self._stirred or self.buffered or self.in_work:  # nothing changes in idleness
+            self._stirred = False
+            share_credit(self)
+            self.budget.share(self, now)
+            self.watch.look()
+        self._patrol.look(self, now)
 
     # --- at run time ---
 
@@ -326,15 +331,11 @@ class Flow:
 
     def told(self, now: int) -> int:
         """Something happened: a worker may find work again."""
-        self._dry = False
+        self._dry, self._stirred = False, True
         return self._at(now)
 
-    def _fire(self, now: int) -> None:
-        self._dry = False
-        depths.out_of_time(self, now)
-
     def _lane(self, name: str) -> LaneState:
-        self._dry = False
+        self.told(self.now)
         if name not in self.lanes:
             raise ConfigError("queue", name, f"one of {', '.join(map(repr, self.lanes))}")
         return self.lanes[name]

@@ -73,11 +73,14 @@ def share_credit(flow: Flow) -> None:
         round_times[tier] = 0 if alone else PERCENT * work // (percent * flow.workers)
     for lane in flow.lanes.values():
         wait, tier = 0, lane.tier
-        rivals = quanta[tier] if lane.waiting else quanta[tier] + lane.quantum
+        waiting = lane.waiting
+        rivals = quanta[tier] if waiting else quanta[tier] + lane.quantum
         lane.least = min(MOST, -(-flow.budget.batch * lane.quantum // rivals))
         if lane.window is not None:
             lane.window.quanta, lane.window.percent = rivals, parts[tier]
             lane.window.least, lane.window.round_time = lane.least, round_times[tier]
+            if not waiting and lane.served and not lane.in_work:
+                continue  # nothing waits here
             wait = lane.window.designed_wait()
         lane.codel.retarget(target_in_force(lane.spec.target, round_times[tier], wait))
         # A gap in the stream of messages recurs once per round trip: look for longer than that.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pamqp import commands
@@ -45,6 +46,8 @@ class _Session:
 class MemoryConnection(Connection):
     """A connection to a broker in memory."""
 
+    has_reader = False
+
     def __init__(self, broker: MemoryBroker, uri: Uri) -> None:
         self.uri = uri
         self.where = "memory"
@@ -54,12 +57,17 @@ class MemoryConnection(Connection):
         self.error = None
         self.changed = threading.Condition()
         self.received = 0
+        self.after_read = lambda: None
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}
         self._free: list[int] = []
-        self._channel_max = 2047
+        self.channel_max = 2047
         self._broker = broker
         self._sessions: dict[int, _Session] = {}
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        yield
 
     @property
     def in_reader(self) -> bool:

@@ -1,0 +1,191 @@
+"""More queues than one connection has channels for: several connections, each of which may be lost alone."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+from pamqp import commands
+
+from leash import Consumer, Message, Retry
+from leash.amqp import Channel, Outgoing, Publisher
+from leash.amqp.topology import declare_queues
+from leash.consumer import failures, reconnect
+from leash.consumer.line import Line
+from leash.errors import NotFound
+from leash.flow import Flow, Lane
+from leash.flow.decisions import Probe
+from leash.testing import Rehearsal
+from leash.units import MS
+from tests.consumer.kit import TRANSIENT, depth, fill, running, until
+
+CHANNELS = 2047  # RabbitMQ's default
+
+
+def lines_of(consumer: Consumer) -> list[Line]:
+    return consumer.session._connector.lines
+
+
+def cut(line: Line) -> None:
+    assert line.connection is not None
+    line.connection.abort()
+
+
+def spread(channel: Channel, names: list[str], each: int) -> set[bytes]:
+    """Put `each` messages into every queue; returns their bodies."""
+    declare_queues(channel, [(name, "classic", {}) for name in names])
+    bodies = [(name, f"{name} {number}".encode()) for number in range(each) for name in names]
+    with Publisher(channel.connection) as publisher:
+        publisher.publish(Outgoing(body, "", name, TRANSIENT) for name, body in bodies)
+    return {body for _, body in bodies}
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_one_of_several_connections_is_lost_and_the_others_go_on(
+    channel: Channel, uri: str, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    monkeypatch.setattr(reconnect, "SPARE", CHANNELS - 4)  # four queues to a connection
+    names = [f"many.{number}" for number in range(10)]
+    wanted = spread(channel, names, 60)
+    seen: Counter[bytes] = Counter()
+    flagged: Counter[bytes] = Counter()
+    consumer = Consumer(uri, names, workers=2)
+    half, go = threading.Event(), threading.Event()
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        (flagged if message.redelivered else seen)[message.body] += 1
+        if len(seen) == 100:
+            half.set()
+        if len(seen) >= 100:
+            go.wait(60)
+
+    with running(consumer):
+        lines = lines_of(consumer)
+        assert [len(line.queues) for line in lines] == [4, 4, 2]
+        assert half.wait(60)
+        links = dict(consumer.session.engine.links)
+        others = [name for line in lines if line is not lines[lost] for name in line.queues]
+        cut(lines[lost])
+        until(lambda: not links[lines[lost].queues[0]].alive)
+        go.set()
+        until(lambda: set(seen) | set(flagged) == wanted)
+        until(lambda: consumer.stats().reconnects == 1 and consumer.stats().connected)
+        until(lambda: all(depth(channel, name) == 0 for name in names))
+        assert all(consumer.session.engine.links[name] is links[name] for name in others)
+    assert set(seen.values()) == {1}
+    assert set(flagged.values()) <= {1}
+    assert {body.decode().split()[0] for body in flagged} <= set(lines[lost].queues)
+    assert all(depth(channel, name) == 0 for name in names)
+
+
+@pytest.mark.broker
+def test_all_connections_are_lost_and_every_queue_is_consumed_again(
+    channel: Channel, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconnect, "SPARE", CHANNELS - 4)
+    names = [f"many.{number}" for number in range(10)]
+    wanted = spread(channel, names, 5)
+    seen: set[bytes] = set()
+    consumer = Consumer(uri, names)
+    consumer.handler(lambda message: seen.add(message.body))
+    with running(consumer):
+        until(lambda: seen == wanted)
+        for line in lines_of(consumer):
+            cut(line)
+        until(lambda: consumer.stats().reconnects == 3)
+        wanted |= spread(channel, names, 7)
+        until(lambda: seen == wanted)
+        until(lambda: all(each.connected for each in consumer.stats().queues.values()))
+    assert all(depth(channel, name) == 0 for name in names)
+
+
+@pytest.mark.broker
+def test_queues_for_copies_of_many_queues_are_declared_when_a_message_fails(
+    channel: Channel, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "AT_START", 1)
+    for name in ("a", "b", "c"):
+        fill(channel, name, 1)
+    consumer = Consumer(uri, ["a", "b", "c"], retry=Retry(tries=2, delay=0.05))
+    handled: list[str] = []
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        handled.append(message.queue)
+        if message.queue == "b":
+            raise RuntimeError("always")
+
+    with running(consumer):
+        until(lambda: handled.count("b") == 2 and depth_or_none(channel, "leash.dead.b") == 1)
+    assert depth_or_none(channel, "leash.dead.a") == 0
+    assert depth_or_none(channel, "leash.dead.c") is None
+    assert depth_or_none(channel, "leash.retry.b.50") == 0
+    assert depth_or_none(channel, "leash.retry.c.50") is None
+
+
+def depth_or_none(channel: Channel, name: str) -> int | None:
+    try:
+        with channel.connection.channel() as other:
+            return depth(other, name)
+    except NotFound:
+        return None
+
+
+def test_in_memory_too_each_queue_is_settled_on_its_own_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconnect, "SPARE", CHANNELS - 4)
+    names = [f"many.{number}" for number in range(10)]
+    consumer = Consumer("amqp://nowhere.invalid", names)
+    consumer.handler(lambda _: None)
+    with Rehearsal(consumer, takes=0.001) as stage:
+        for name in names:
+            stage.publish(name, [b"x"] * 20)
+        stage.run()
+        assert [len(line.queues) for line in lines_of(consumer)] == [4, 4, 2]
+        assert len({id(connection) for connection in consumer.session._connector.connections}) == 3
+        assert [stage.depth(name) for name in names] == [0] * 10
+        assert len(stage.handled) == 200
+        assert all(not link.ledger.unsettled for link in consumer.session.engine.links.values())
+
+
+def test_idle_lanes_are_probed_a_few_at_a_time() -> None:
+    flow = Flow([Lane(f"q{number}") for number in range(1000)])
+    for name in flow.lanes:
+        flow.probed(0, name, 0, 1, MS)
+    asked = Counter[str]()
+    for tick in range(1, 20 * 15):
+        now = tick * 50 * MS
+        flow.tick(now)
+        names = [each.lane for each in flow.decisions if isinstance(each, Probe)]
+        assert len(names) <= 5
+        flow.decisions.clear()
+        for name in names:
+            asked[name] += 1
+            flow.probed(now, name, 0, 1, MS)
+    assert set(asked) == set(flow.lanes)
+    assert max(asked.values()) == 2
+
+
+@pytest.mark.broker
+@pytest.mark.soak
+def test_2500_queues_by_two_connections_of_which_one_is_killed(channel: Channel, uri: str) -> None:
+    names = [f"many.{number}" for number in range(2500)]
+    wanted = spread(channel, names, 8)
+    seen: set[bytes] = set()
+    consumer = Consumer(uri, names, workers=2)
+    consumer.handler(lambda message: seen.add(message.body))
+    with running(consumer):
+        lines = lines_of(consumer)
+        assert [len(line.queues) for line in lines] == [2000, 500]
+        until(lambda: len(seen) > 5000)
+        cut(lines[0])
+        until(lambda: seen == wanted)
+        until(lambda: consumer.stats().reconnects == 1 and consumer.stats().connected)
+        until(lambda: all(each.connected for each in consumer.stats().queues.values()))
+        wanted |= spread(channel, names, 10)
+        until(lambda: seen == wanted)
+    with channel.connection.channel() as other:
+        asked = [other.ask(commands.Queue.Declare(0, name, True), commands.Queue.DeclareOk) for name in names]
+        assert sum(answer(60.0).message_count for answer in asked) == 0
