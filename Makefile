@@ -45,8 +45,8 @@ test: setup  ## every test, on a real broker, real Spark and in a real browser
 test-broker: setup  ## of these, those that need RabbitMQ and no Spark: make test-broker BROKER=4.0
 	$(PYTEST) -m "broker and not spark and not soak"
 
-quick: $(VENV)/.installed  ## of these, those that need neither: make quick PYTHON=3.12
-	$(PYTEST) -m "not broker and not spark and not install and not soak"
+quick: $(VENV)/.installed  ## of these, those that need no other program: make quick PYTHON=3.12
+	$(PYTEST) -m "not broker and not spark and not program and not install and not soak"
 
 check: $(VENV)/.installed  ## lint, format and types
 	$(BIN)/ruff check .

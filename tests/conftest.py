@@ -48,6 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("broker")
         if "spark" in fixtures:
             item.add_marker("spark")
+        if "browser" in fixtures:
+            item.add_marker("program")
         needs = fixtures | {mark.name for mark in item.iter_markers()}
         lengths[item.path] += next((seconds for need, seconds in _SECONDS.items() if need in needs), 0.02)
     items.sort(key=lambda item: -lengths[item.path])

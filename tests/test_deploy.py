@@ -147,6 +147,7 @@ TROUBLE = {
 """What makes each alert fire, beside what is healthy."""
 
 
+@pytest.mark.program
 @PROMETHEUS
 def test_prometheus_loads_the_alerts_and_each_fires_when_it_should_and_no_other(tmp_path: Path) -> None:
     file = DEPLOY / "prometheus-alerts.yaml"
@@ -178,6 +179,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.program
 @PROMETHEUS
 def test_every_panel_of_the_dashboard_gets_an_answer_from_a_prometheus_that_scrapes_a_consumer(
     tmp_path: Path,

@@ -121,10 +121,12 @@ def check(folder: Path, code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.program
 def test_what_is_right_passes(tmp_path: Path) -> None:
     assert check(tmp_path, RIGHT).startswith("Success")
 
 
+@pytest.mark.program
 def test_what_is_wrong_is_refused(tmp_path: Path) -> None:
     """In one run; each piece has a line of its own to complain about."""
     code = HEAD

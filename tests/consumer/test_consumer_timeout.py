@@ -10,7 +10,7 @@ import pytest
 
 from leash import Consumer, Message, Queue, Retry
 from leash.amqp import Channel
-from leash.amqp.rescue import limbo_queue
+from leash.amqp.delivery_limit import limbo_queue
 from leash.broker import Broker
 from tests.consumer.kit import depth, fill, running, until
 

@@ -236,7 +236,7 @@ def test_a_queue_is_declared_if_asked_for(channel: Channel, uri: str, declare: A
     consumer.handler(lambda message: got.append(message.body))
     with running(consumer), Publisher(channel.connection) as publisher:
         from leash.amqp import Outgoing
-        from leash.amqp.traits import traits
+        from leash.amqp.queue_traits import traits
 
         told = traits(channel.connection, "new")
         assert told is not None

@@ -8,8 +8,8 @@ import pytest
 
 from leash import Consumer, Message, Queue
 from leash.amqp import Channel
+from leash.amqp.queue_traits import traits
 from leash.amqp.topology import declare_queue, delete_queue, state
-from leash.amqp.traits import traits
 from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.errors import ConfigError

@@ -10,8 +10,8 @@ import pytest
 
 from leash import Consumer, Message, Queue, Retry
 from leash.amqp import Channel, decode_properties
+from leash.amqp.queue_traits import traits
 from leash.amqp.topology import declare_queue, state
-from leash.amqp.traits import traits
 from leash.errors import ConfigError, NotFound
 from tests.consumer.kit import depth, publish, running, until
 

@@ -18,7 +18,7 @@ import pytest
 
 from leash import Consumer, Message, Queue
 from leash.amqp import Channel, Outgoing, Properties, Publisher, encode_properties
-from leash.amqp.rescue import limbo_queue
+from leash.amqp.delivery_limit import limbo_queue
 from leash.amqp.topology import declare_queue, state
 from leash.broker import Broker
 from leash.lab.proxy import Proxy

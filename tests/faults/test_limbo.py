@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from leash import Consumer, Message
-from leash.amqp import Channel, Outgoing, Properties, Publisher, connect, rescue
-from leash.amqp.rescue import declare_limbo, limbo_queue
+from leash.amqp import Channel, Outgoing, Properties, Publisher, connect, delivery_limit
+from leash.amqp.delivery_limit import declare_limbo, limbo_queue
 from leash.amqp.settling import settled
 from leash.amqp.topology import declare_queue, state
 from leash.amqp.uri import parse
@@ -252,7 +252,7 @@ def test_picking_for_a_queue_that_is_gone_takes_nothing(uri: str, channel: Chann
     until(lambda: _ready(channel, "leash.dead.q") == 1)
     came = channel.get("leash.dead.q")
     assert came is not None
-    assert rescue.delivery_count(came.properties) <= 1  # the look
+    assert delivery_limit.delivery_count(came.properties) <= 1  # the look
 
 
 @pytest.mark.parametrize("full", [False, True])

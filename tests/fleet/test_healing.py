@@ -8,7 +8,7 @@ import pytest
 
 from leash import Budget
 from leash.amqp import Connection, connect, topology
-from leash.fleet import census, desk, mint
+from leash.fleet import census, mint, permit_thread
 from leash.fleet.card import card_queue, ready, wheel_queue
 from tests.fleet.kit import excess
 from tests.waiting import until
@@ -18,7 +18,7 @@ RATE, BURST = 100, 20
 
 def test_a_purge_by_hand_heals(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(census, "WINDOW", 1.0)
-    monkeypatch.setattr(desk, "CHECK", 0.3)
+    monkeypatch.setattr(permit_thread, "CHECK", 0.3)
     starts = []
     with Budget("sms", rate=RATE, burst=BURST).open(uri) as till:
         till.take()
@@ -44,7 +44,7 @@ def test_some_lost_tokens_are_noticed_while_the_others_are_used(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(census, "WINDOW", 1.0)
-    monkeypatch.setattr(desk, "CHECK", 0.3)
+    monkeypatch.setattr(permit_thread, "CHECK", 0.3)
     starts = []
     with Budget("sms", rate=RATE, burst=BURST).open(uri) as till, connect(uri) as connection:
         before = mint.find(connection, "sms")
@@ -65,7 +65,7 @@ def test_some_lost_tokens_are_noticed_while_the_others_are_used(
 
 def test_a_whole_wheel_is_left_alone(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(census, "WINDOW", 3.0)
-    monkeypatch.setattr(desk, "CHECK", 0.2)
+    monkeypatch.setattr(permit_thread, "CHECK", 0.2)
     verdicts = []
     judge = census.Census.take
 
@@ -83,7 +83,7 @@ def test_a_whole_wheel_is_left_alone(uri: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_card_that_was_purged_is_put_back(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "CHECK", 0.2)
+    monkeypatch.setattr(permit_thread, "CHECK", 0.2)
     with Budget("sms", rate=RATE, burst=BURST).open(uri) as till, connect(uri) as connection:
         before = mint.find(connection, "sms")
         with connection.channel() as channel:

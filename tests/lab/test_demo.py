@@ -17,20 +17,20 @@ from leash.errors import LeashError
 
 pytest.importorskip("pyarrow")
 
-from leash.lab.demo import Load, pipeline, show
+from leash.lab.demo import Load, demo, pipeline
 from leash.lab.demo.load import Place, fill
+from leash.lab.demo.observed import Seen, pace, steady
 from leash.lab.demo.page import Story, write
 from leash.lab.demo.plain import drain
-from leash.lab.demo.seen import Seen, pace, steady
 
 SMALL = """
 import os, sys
 from contextlib import nullcontext
 from pathlib import Path
-from leash.lab.demo import Load, run, show
+from leash.lab.demo import Load, run, demo
 from leash.lab.demo.load import Place
 port = os.environ["DEMO_STREAMS"]
-show.place = lambda _: nullcontext(Place(os.environ["DEMO_URI"], int(port) if port else None, "tested"))
+demo.place = lambda _: nullcontext(Place(os.environ["DEMO_URI"], int(port) if port else None, "tested"))
 run(Path(sys.argv[1]), Load(fill=1_500, rounds=20, batch_rounds=5, rate=2_000, burst=2_000))
 """
 
@@ -85,10 +85,10 @@ def test_the_report_is_written_when_the_broker_does_not_start(
     def fails(_: Path) -> Any:
         raise LeashError("no RabbitMQ <here>")
 
-    monkeypatch.setattr(show, "place", fails)
+    monkeypatch.setattr(demo, "place", fails)
     monkeypatch.setattr(pipeline, "session", lambda: SimpleNamespace(stop=lambda: None))
     with pytest.raises(LeashError, match="no RabbitMQ"):
-        show.run(tmp_path)
+        demo.run(tmp_path)
     assert "did not come to its end: no RabbitMQ &lt;here&gt;" in (tmp_path / "report.html").read_text()
     assert "report.html" in capsys.readouterr().out.replace("\n", "")
 

@@ -11,9 +11,9 @@ import pytest
 
 from leash.lab import experiments, glossary, report
 from leash.lab.demo.load import Load
+from leash.lab.demo.observed import Seen
 from leash.lab.demo.page import Story, write
 from leash.lab.demo.replay import Replay
-from leash.lab.demo.seen import Seen
 from leash.lab.figures import TURNAROUND, Result, silent
 from leash.lab.plots import plots
 from tests.page.browser import CHROMIUM, Browser

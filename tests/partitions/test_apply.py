@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import pytest
 
 from leash.amqp import Connection, connect, topology
-from leash.amqp.traits import traits
+from leash.amqp.queue_traits import traits
 from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.errors import ConfigError, LeashError, TopologyError

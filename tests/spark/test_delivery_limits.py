@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leash.amqp import Outgoing, Properties, Publisher, connect, topology
-from leash.amqp.rescue import declare_limbo, limbo_queue
+from leash.amqp.delivery_limit import declare_limbo, limbo_queue
 from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.errors import ConfigError, StagingError

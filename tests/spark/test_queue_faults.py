@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leash.amqp import connect
-from leash.amqp.traits import Traits
+from leash.amqp.queue_traits import Traits
 from leash.errors import ConfigError, QueueMissing
 from leash.spark.driver.checks import refuse_disorder
 

@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 from pamqp import commands
 
-from leash.amqp import rescue, wire
+from leash.amqp import delivery_limit, wire
 from leash.amqp.channel import REPLY_TIMEOUT, Channel, Reply
 from leash.amqp.connection import connect
 from leash.amqp.publish import Publisher
-from leash.amqp.traits import traits
+from leash.amqp.queue_traits import traits
 from leash.amqp.wire import Deliveries
 from leash.errors import AmqpError
 from leash.logfmt import logger
@@ -76,17 +76,17 @@ def settled(channels: Iterable[tuple[Channel, str]], timeout: float = REPLY_TIME
 
 def _rescued(taken: Taken) -> bool:
     """Copy a message to the end of its queue, and ack it, if it went back as often as its queue allows."""
-    count = rescue.delivery_count(taken.properties)
+    count = delivery_limit.delivery_count(taken.properties)
     if not count:
         return False
     link = taken.channel.connection
     try:
         told = traits(link, taken.queue)
-        limit = rescue.limit_of(told, link.version)
+        limit = delivery_limit.limit_of(told, link.version)
         if limit is None or count < limit or (told is not None and told.kind != "quorum"):
             return False
         with connect(link.uri, name="leash rescue") as own, Publisher(own, timeout=_PATIENCE) as publisher:
-            publisher.publish([rescue.copy(taken.queue, taken.body, taken.properties)])
+            publisher.publish([delivery_limit.copy(taken.queue, taken.body, taken.properties)])
         taken.channel.ack(taken.tag)
     except AmqpError as error:
         log.warning("event=cannot_rescue queue=%r reason=%r", taken.queue, str(error))

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, overload
 
 from leash.amqp.uri import Uri, parse
-from leash.consumer.beside import Beside
 from leash.consumer.breaker_settings import Breaker, checked_breaker
 from leash.consumer.costs import Asked, costs_of
 from leash.consumer.handlers import D, Decorator, Handlers, Middleware, R
@@ -21,6 +20,7 @@ from leash.consumer.partitioned import PartitionedSession, check
 from leash.consumer.retry import Retry, checked
 from leash.consumer.session import LIVE, Parts, Session
 from leash.consumer.settings import BUFFER_BYTES, OnExhausted, Queue, Settings, queues_of, text
+from leash.consumer.side_services import Beside
 from leash.consumer.signals import Signals
 from leash.consumer.stats import Stats
 from leash.consumer.stream_settings import Stream, check_streams, streams_of, with_partitions

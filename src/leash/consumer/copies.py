@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from leash.amqp import Outgoing, Properties, encode_properties, with_headers
 from leash.amqp.connection import Connection
-from leash.amqp.rescue import COUNTS, RESCUED, limbo_arguments, limbo_queue, rescues
+from leash.amqp.delivery_limit import COUNTS, RESCUED, limbo_arguments, limbo_queue, rescues
 from leash.amqp.topology import declare_queue, declare_queues, state
 from leash.consumer.message import EXCHANGE, ROUTING_KEY, TRIES, Message
 from leash.consumer.retry import Retry

@@ -15,11 +15,19 @@ from urllib.parse import quote
 
 from pamqp.commands import Basic
 
-from leash.amqp import Channel, Connection, Outgoing, Publisher, rescue, salvage_properties, with_headers
+from leash.amqp import (
+    Channel,
+    Connection,
+    Outgoing,
+    Publisher,
+    delivery_limit,
+    salvage_properties,
+    with_headers,
+)
 from leash.amqp.publish import refused
+from leash.amqp.queue_traits import traits
 from leash.amqp.settling import AT_ONCE, settled
 from leash.amqp.topology import purge_queue, state
-from leash.amqp.traits import traits
 from leash.amqp.wire import ContentEvent
 from leash.consumer.copies import ERROR, FROM, TRACE, dead_queue
 from leash.consumer.message import EXCHANGE, ROUTING_KEY, TRIES
@@ -29,7 +37,7 @@ from leash.management import Management
 PREFIX = dead_queue("")
 _LOT = 100  # messages published and then acked together
 
-OURS = (TRIES, EXCHANGE, ROUTING_KEY, ERROR, TRACE, FROM, rescue.RESCUED, *rescue.COUNTS)
+OURS = (TRIES, EXCHANGE, ROUTING_KEY, ERROR, TRACE, FROM, delivery_limit.RESCUED, *delivery_limit.COUNTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +104,16 @@ def look(connection: Connection, name: str, limit: int) -> list[Parked]:
 
 
 def _give_back(channel: Channel, publishing: Connection, name: str, taken: list[ContentEvent]) -> None:
-    """Return messages; up to RabbitMQ 4.2 that counts towards a delivery limit: see `leash.amqp.rescue`."""
-    counts = [rescue.delivery_count(event.properties) for event in taken]
+    """Return messages; up to RabbitMQ 4.2 that counts towards a limit: see `leash.amqp.delivery_limit`."""
+    counts = [delivery_limit.delivery_count(event.properties) for event in taken]
     if any(counts):
         queue = dead_queue(plain(name))
-        limit = rescue.limit_of(traits(channel.connection, queue), channel.connection.version)
-        danger = rescue.danger(limit)
+        limit = delivery_limit.limit_of(traits(channel.connection, queue), channel.connection.version)
+        danger = delivery_limit.danger(limit)
         again = [event for event, count in zip(taken, counts, strict=True) if count >= danger]
         if again:
             with Publisher(publishing) as publisher:
-                publisher.publish(rescue.copy(queue, event.body, event.properties) for event in again)
+                publisher.publish(delivery_limit.copy(queue, event.body, event.properties) for event in again)
             for event in again:
                 channel.ack(_tag(event))
             _settle(channel, queue, len(again))
@@ -182,7 +190,7 @@ def _keep_refused(
 
 def _fresh(event: ContentEvent, target: str) -> Outgoing:
     """The message as published, plus the headers that show a handler its first address."""
-    changes: dict[str, Any] = {TRIES: 0, **dict.fromkeys([ERROR, TRACE, FROM, *rescue.COUNTS])}
+    changes: dict[str, Any] = {TRIES: 0, **dict.fromkeys([ERROR, TRACE, FROM, *delivery_limit.COUNTS])}
     return Outgoing(event.body, "", target, with_headers(event.properties, changes), mandatory=True)
 
 
@@ -191,7 +199,7 @@ def key(event: ContentEvent) -> str:
     that a rescue made of one.
     """
     told = salvage_properties(event.properties)
-    added = (*rescue.COUNTS, rescue.RESCUED)
+    added = (*delivery_limit.COUNTS, delivery_limit.RESCUED)
     headers = {name: value for name, value in (told.headers or {}).items() if name not in added}
     return hashlib.sha256(
         repr((event.body, sorted(headers.items(), key=str), told.message_id)).encode()

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from leash.amqp.traits import Traits
+from leash.amqp.queue_traits import Traits
 from leash.consumer.arrivals import Arrivals
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.costs import Costs

@@ -3,7 +3,7 @@
     it failed, and tries are left       a copy for later; on an ordered lane or of a stream, again in place;
                                         back into a queue that delays what is rejected to it
     it failed for the last time         `on_exhausted`: parked, rejected or discarded
-    it was redelivered too often        rescued into limbo (see `leash.amqp.rescue`)
+    it was redelivered too often        rescued into limbo (see `leash.amqp.delivery_limit`)
     its handler never returned          parked, whatever `on_exhausted` says
     it was requeued out of limbo        a copy for its own queue
 
@@ -16,10 +16,10 @@ import logging
 from collections.abc import Callable
 from zlib import crc32
 
-from leash.amqp import Connection, Outgoing, rescue
-from leash.amqp.rescue import limbo_queue
+from leash.amqp import Connection, Outgoing, delivery_limit
+from leash.amqp.delivery_limit import limbo_queue
 from leash.consumer import copies
-from leash.consumer.courier import Republisher
+from leash.consumer.copy_courier import Republisher
 from leash.consumer.engine import Engine
 from leash.consumer.inspection import inspect
 from leash.consumer.message import Message
@@ -336,7 +336,9 @@ class Failures:
 def _delayed_by_queue(message: Message) -> bool:
     """True if its queue can keep it until the next try, and is not near dropping it for that."""
     link = message.link
-    return link.delays and rescue.delivery_count(message.raw_properties) + 1 < rescue.danger(link.limit)
+    return link.delays and delivery_limit.delivery_count(message.raw_properties) + 1 < delivery_limit.danger(
+        link.limit
+    )
 
 
 def _id(message: Message) -> str | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from leash.amqp.connection import Connection
+from leash.amqp.queue_traits import Traits, traits, traits_of
 from leash.amqp.topology import declare_default, declare_queue
-from leash.amqp.traits import Traits, traits, traits_of
 from leash.consumer.settings import Queue
 from leash.consumer.stream_settings import StreamQueue
 from leash.errors import ConfigError, NotFound

@@ -1,6 +1,6 @@
 """Limbo: where messages that were redelivered too often wait until a worker begins with them.
 
-`leash.amqp.rescue` has the rule and its reasons. A delivery that is in danger never gets into a lane's
+`leash.amqp.delivery_limit` has the rule and its reasons. A delivery in danger never gets into a lane's
 buffer: its copy goes to its queue's limbo. Only a worker that begins with a message at once takes it from
 there, so a message that is back was really begun. After a few such rounds it is parked: it takes processes,
 or connections, down with it.
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from leash.amqp import Connection, rescue
+from leash.amqp import Connection, delivery_limit
 from leash.consumer.engine import Engine
 from leash.consumer.failures import Failures
 from leash.consumer.link import Link
@@ -68,11 +68,13 @@ class Limbo:
         """The indexes of those that may be buffered, None for all; the others are rescued or parked."""
         if not (link.alive and link.counted) or link.queue in self._helpless:
             return None
-        counts = [0 if self._unsuspected(raw) else rescue.delivery_count(raw[PROPERTIES]) for raw in raws]
+        counts = [
+            0 if self._unsuspected(raw) else delivery_limit.delivery_count(raw[PROPERTIES]) for raw in raws
+        ]
         if link.spec.ordered:
             out = _lethal_heads(link, counts)
         else:
-            danger = rescue.danger(link.limit)
+            danger = delivery_limit.danger(link.limit)
             out = [at for at, count in enumerate(counts) if count >= danger]
         if not out:
             return None
@@ -198,7 +200,7 @@ class Limbo:
         link = self._links.get(queue)
         if link is None or not link.alive or link.channel.closed:  # it may have ended before it was watched
             link = self._open(queue)
-        came = link.channel.get(rescue.limbo_queue(queue))
+        came = link.channel.get(delivery_limit.limbo_queue(queue))
         ok: Any = None if came is None else came.method
         with engine.lock:
             left = 0 if ok is None else ok.message_count
@@ -211,10 +213,10 @@ class Limbo:
             now = engine.clock.now()
             self._alone = (now + ALONE, link, ok.delivery_tag)
         raw = (ok.delivery_tag, True, ok.exchange, ok.routing_key, came.properties, came.body, link, now)
-        count = rescue.delivery_count(came.properties)
+        count = delivery_limit.delivery_count(came.properties)
         if count < FATAL:
             return raw
-        error = NeverSettled(rescue.danger(link.limit) + count, FATAL)
+        error = NeverSettled(delivery_limit.danger(link.limit) + count, FATAL)
         self._failures.never_settled(Message(raw, engine.settler.settle), error)
         return None
 
@@ -257,7 +259,7 @@ def _lethal_heads(link: Link, counts: list[int]) -> list[int]:
     Those behind the first one are redelivered as often as it is, without blame: so the first of a channel
     is parked early, and the others when their next delivery may be the last.
     """
-    limit = rescue.LIMIT if link.limit is None else link.limit
+    limit = delivery_limit.LIMIT if link.limit is None else link.limit
     early = max(1, limit * 3 // 4)
     last = max(1, limit - 1)
     first = link.ledger.delivered == 0

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from leash.amqp import Connection
 from leash.amqp.channel import REPLY_TIMEOUT
-from leash.amqp.rescue import LIMIT, limit_of
-from leash.amqp.traits import Traits, traits_of
+from leash.amqp.delivery_limit import LIMIT, limit_of
+from leash.amqp.queue_traits import Traits, traits_of
 from leash.amqp.uri import Uri
 from leash.backoff import Backoff
 from leash.consumer.depths import Looks

@@ -15,7 +15,7 @@ from pamqp.common import FieldTable
 
 from leash.amqp import wire
 from leash.amqp.channel import Channel, Reply
-from leash.amqp.rescue import LIMIT
+from leash.amqp.delivery_limit import LIMIT
 from leash.amqp.wire import Deliveries
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.ledger import Ledger

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from leash.amqp.delivery_limit import COUNTS, delivery_count, rescues
 from leash.amqp.properties import Properties, decode_properties, read_header, with_headers
-from leash.amqp.rescue import COUNTS, delivery_count, rescues
 from leash.consumer.raw import Raw
 from leash.consumer.settle import Outcome
 from leash.errors import ProtocolError

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leash.amqp import Channel
-from leash.amqp.rescue import NACK_IS_FREE
+from leash.amqp.delivery_limit import NACK_IS_FREE
 from leash.amqp.settling import AT_ONCE, settled
 from leash.amqp.wire import FRAME_MAX
 from leash.consumer.clock import SYSTEM, Clock
-from leash.consumer.courier import Republisher
+from leash.consumer.copy_courier import Republisher
 from leash.consumer.engine import Engine
 from leash.consumer.failures import Failures
 from leash.consumer.gate import gate_of
@@ -29,7 +29,7 @@ from leash.consumer.threads import ThreadPool
 from leash.consumer.upkeep import Upkeep
 from leash.consumer.workers import Batch, Failed, Pool, is_async
 from leash.errors import AmqpError, LeashError
-from leash.fleet.desk import Account, Desk
+from leash.fleet.permit_thread import Account, Desk
 from leash.fleet.terms import Terms
 from leash.flow.budgets import pace
 from leash.logfmt import logger

@@ -15,7 +15,7 @@ from leash.flow.lane import BUSY, OPEN, PARKING, PAUSED, THROTTLED, WAITING
 from leash.units import SECOND
 
 if TYPE_CHECKING:
-    from leash.consumer.courier import Republisher
+    from leash.consumer.copy_courier import Republisher
     from leash.consumer.reconnect import Connector
     from leash.consumer.upkeep import Upkeep
     from leash.flow.budgets import Purse

@@ -6,7 +6,7 @@ import threading
 import time
 
 from leash.amqp import Connection, topology
-from leash.amqp.rescue import limbo_queue
+from leash.amqp.delivery_limit import limbo_queue
 from leash.consumer.durations import Durations
 from leash.consumer.engine import Engine
 from leash.consumer.outbox import Outbox

@@ -15,7 +15,7 @@ from leash.fleet.card import Card, seen_queue, wheel_queue
 from leash.logfmt import logger
 
 if TYPE_CHECKING:
-    from leash.fleet.wheel import Wheel
+    from leash.fleet.token_wheel import Wheel
 
 log = logger("leash.fleet")
 

@@ -6,7 +6,7 @@ and never loses one; without a death, nothing is lost or repeated.
 A copy is the message itself, without what the broker would refuse or repeat it for: the publisher's name, CC
 and BCC. While it cannot be published (the broker blocks publishers, a lane is full, the exchange is gone),
 messages are kept instead of given back: each return would count towards the delivery limit of a quorum queue.
-One that was returned too often all the same is rescued: see `leash.amqp.rescue`.
+One that was returned too often all the same is rescued: see `leash.amqp.delivery_limit`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from leash.amqp import Channel, Connection, Deliveries, Outgoing, Publisher, connect, rescue, with_headers
+from leash.amqp import (
+    Channel,
+    Connection,
+    Deliveries,
+    Outgoing,
+    Publisher,
+    connect,
+    delivery_limit,
+    with_headers,
+)
 from leash.amqp.properties import NONE
 from leash.amqp.publish import refused
+from leash.amqp.queue_traits import traits
 from leash.amqp.settling import settled
-from leash.amqp.traits import traits
 from leash.amqp.uri import Uri
 from leash.backoff import Backoff
 from leash.errors import AmqpError, ChannelError, Interrupted, ProtocolError, PublishError, Rejected
@@ -31,7 +40,7 @@ PREFETCH = 200
 _LOOK = 0.2  # seconds between two checks whether to leave
 _EMPTY = 1.0  # seconds without a message after which a queue counts as empty
 _BACKOFF = (0.1, 5.0)
-_REMOVED = dict.fromkeys([*rescue.COUNTS, "CC", "BCC"])
+_REMOVED = dict.fromkeys([*delivery_limit.COUNTS, "CC", "BCC"])
 
 
 class Feed:
@@ -153,7 +162,7 @@ class _Carrier:
         self._left, self._trouble = left, trouble
         self._publisher = Publisher(giving)
         told = traits(channel.connection, queue)
-        self._danger = rescue.danger(rescue.limit_of(told, channel.connection.version))
+        self._danger = delivery_limit.danger(delivery_limit.limit_of(told, channel.connection.version))
 
     def carry(self, lot: Deliveries) -> int:
         """Returns how many were moved: all, unless it was left while some could not be."""
@@ -201,9 +210,9 @@ class _Carrier:
         """Copy those to the end of their queue that the broker would soon drop, and ack them."""
         copies: dict[int, Outgoing] = {}
         for tag, body, raw in zip(lot.tags, lot.bodies, lot.properties, strict=True):
-            if tag in held and rescue.delivery_count(raw) >= self._danger:
+            if tag in held and delivery_limit.delivery_count(raw) >= self._danger:
                 with suppress(ProtocolError):  # malformed: nothing can be said in its headers
-                    copies[tag] = rescue.copy(self._queue, body, raw)
+                    copies[tag] = delivery_limit.copy(self._queue, body, raw)
         if not copies:
             return set()
         try:

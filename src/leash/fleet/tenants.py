@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from leash.amqp import Channel, Connection, Publisher, connect, topology
+from leash.amqp.queue_traits import traits
 from leash.amqp.topology import KINDS
-from leash.amqp.traits import traits
 from leash.amqp.uri import Uri
 from leash.errors import BrokerError, ConfigError, NotFound, PreconditionFailed, TopologyError
 from leash.fleet.feed import move

@@ -18,8 +18,8 @@ from leash.flow import Ask, Dispatch, Flow, Probe, SetWindow, Shed
 from leash.flow.flow import TICK
 from leash.lab.clock import AT_BROKER, AT_CLIENT, DONE, WAKE, Clock, Wire
 from leash.lab.queues import Consumer, Queue
+from leash.lab.simulated_budget import Till, Wheel
 from leash.lab.trace import Recorder
-from leash.lab.wheel import Till, Wheel
 
 Service = Callable[[str, int], int]
 """How long a lane's message takes, in ns, by its number in the order of publishing."""

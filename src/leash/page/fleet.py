@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leash.amqp.broadcast import VERSION
-from leash.page import attention, budgets, noisy, sound
+from leash.page import attention, budgets, noisy, report_checks
 from leash.page import queues as all_queues
 
 SILENT = 2.5
@@ -67,15 +67,15 @@ class Fleet:
         """A report came."""
         if not isinstance(report, dict) or report.get("v") != VERSION:
             self.strangers += 1
-        elif report.get("kind") == "spark" and sound.query(report):
+        elif report.get("kind") == "spark" and report_checks.query(report):
             before = self._queries.get(report["id"])
             self._queries[report["id"]] = _Query(now, report, before)
-        elif report.get("kind") == "budget" and sound.till(report):
+        elif report.get("kind") == "budget" and report_checks.till(report):
             self._till(now, report)
         elif report.get("kind") == "alive":
             if (known := self._processes.get(str(report.get("id")))) is not None:
                 known.heard = now
-        elif report.get("kind") == "consumer" and sound.consumer(report):
+        elif report.get("kind") == "consumer" and report_checks.consumer(report):
             self._consumer(now, report)
         else:
             self.strangers += 1

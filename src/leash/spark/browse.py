@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from leash.amqp import Connection, topology
-from leash.amqp.rescue import limit_of
-from leash.amqp.traits import traits
+from leash.amqp.delivery_limit import limit_of
+from leash.amqp.queue_traits import traits
 from leash.errors import ConfigError, NotFound, QueueHeld, QueueMissing
 from leash.spark import connections
 from leash.spark.driver.checks import refuse_stream

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from leash.spark import budgets, option_values
+from leash.spark import budget_option, option_values
 from leash.units import SECOND
 
 SOURCE, SINK, BROWSE = "source", "sink", "browse"
@@ -106,7 +106,7 @@ TABLE: tuple[Option, ...] = (
            "queries and workers use `budget` (queues only)."),
     Option("burst", _PLANNED, option_values.count, None, _COUNT,
            "How many messages `maxRatePerSecond` may let through at once. Default: one second's worth."),
-    Option("budget", (SOURCE,), budgets.parse_budget, None, budgets.FORMS,
+    Option("budget", (SOURCE,), budget_option.parse_budget, None, budget_option.FORMS,
            "A limit shared with every process and query that names it (see budgets.md): a batch has at most "
            "as many messages as there were permits when it was planned."),
     Option("targetDelay", _PLANNED, option_values.duration, None, _DURATION,

@@ -9,7 +9,7 @@ from fractions import Fraction
 from leash.errors import ConfigError
 from leash.fleet.terms import Terms
 from leash.spark import option_values
-from leash.spark.budgets import FORMS, parse_budget
+from leash.spark.budget_option import FORMS, parse_budget
 
 _KEYS = ("quantum", "rate", "burst", "tier", "budget")
 _FORMS = 'names with quanta like "gold:10,free:1", or JSON like {"gold": {"quantum": 10, "rate": 50}}'

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from leash.errors import ChunkError, ConfigError
 from leash.streams import compression
-from leash.streams.columns import binaries, numbers, pa, pc
+from leash.streams.arrow_memory import binaries, numbers, pa, pc
 from leash.streams.messages import Cut, bodies, entry_starts
 from leash.streams.wire import Frame
 

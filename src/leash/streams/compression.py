@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 
 from leash.errors import ConfigError
-from leash.streams.columns import pa
+from leash.streams.arrow_memory import pa
 from leash.streams.crc32c import masked_crc32c
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from leash.errors import ConfigError
 from leash.streams import compression
-from leash.streams.columns import binaries, numbers, pa, pc
+from leash.streams.arrow_memory import binaries, numbers, pa, pc
 from leash.streams.wire import Key
 
 _HEAD = struct.Struct(">IHHBI")  # size, key, version, publisher, count

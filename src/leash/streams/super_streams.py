@@ -20,7 +20,7 @@ from leash.amqp import Uri, topology
 from leash.amqp import connect as connect_amqp
 from leash.errors import ConfigError, StreamUnsupported
 from leash.streams import wire
-from leash.streams.columns import pa
+from leash.streams.arrow_memory import pa
 from leash.streams.commands import create_stream, delete_stream, partitions
 from leash.streams.connection import Connection
 from leash.streams.wire import Key

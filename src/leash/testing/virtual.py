@@ -13,13 +13,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from leash.amqp import Connection, Outgoing, Uri
-from leash.consumer.courier import Courier, Republisher
+from leash.consumer.copy_courier import Courier, Republisher
 from leash.consumer.engine import Engine
 from leash.consumer.message import Message
 from leash.consumer.reconnect import Connector
 from leash.consumer.tasks import TaskPool
 from leash.consumer.upkeep import TICK, Upkeep
-from leash.fleet.desk import Account, Desk
+from leash.fleet.permit_thread import Account, Desk
 from leash.fleet.terms import Terms
 from leash.policies.tokens import TokenBucket
 from leash.testing.broker import MemoryBroker

@@ -9,7 +9,7 @@ tables      what the terminal shows
 page        the report
 """
 
+from leash.lab.demo.demo import run
 from leash.lab.demo.load import Load
-from leash.lab.demo.show import run
 
 __all__ = ["Load", "run"]

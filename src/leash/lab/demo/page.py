@@ -9,8 +9,8 @@ from typing import Any
 
 from leash.lab import glossary
 from leash.lab.demo.load import Load
+from leash.lab.demo.observed import Point, Seen, pace, steady
 from leash.lab.demo.replay import Replay
-from leash.lab.demo.seen import Point, Seen, pace, steady
 from leash.lab.demo.tables import NEXT
 from leash.lab.plots import ALERT, LANES, MEASURED, PUBLISHED
 from leash.lab.report import about, figure, see, write_page

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from leash.errors import LeashError
 from leash.lab.demo.load import Load, Place, reachable
-from leash.lab.demo.seen import Seen
+from leash.lab.demo.observed import Seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from leash.amqp import connect
 from leash.amqp.wire import Deliveries
 from leash.errors import LeashError
 from leash.lab.demo.load import Load
-from leash.lab.demo.seen import Seen
+from leash.lab.demo.observed import Seen
 
 PREFETCH = 100
 ROWS = 500

@@ -9,8 +9,8 @@ import sys
 from rich.table import Table
 
 from leash.lab.demo.load import Load
+from leash.lab.demo.observed import Seen
 from leash.lab.demo.replay import Replay
-from leash.lab.demo.seen import Seen
 
 NEXT = (
     ("leash lab fair", "the ten queues without Spark, beside published figures"),

@@ -8,8 +8,8 @@ from collections.abc import Container
 from contextlib import suppress
 
 from leash.amqp import Connection, Outgoing, Publisher, QueueState, connect, topology
-from leash.amqp.rescue import LIMIT, danger, declare_limbo, limbo_queue, limit_of
-from leash.amqp.traits import Traits, traits
+from leash.amqp.delivery_limit import LIMIT, danger, declare_limbo, limbo_queue, limit_of
+from leash.amqp.queue_traits import Traits, traits
 from leash.errors import AccessRefused, ConfigError, NotFound, PublishError, QueueMissing, ResourceLocked
 from leash.logfmt import logger
 from leash.spark.settings import SourceSettings

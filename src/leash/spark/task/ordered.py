@@ -22,8 +22,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from leash.amqp import Connection, Deliveries, QueueState, rescue, topology
-from leash.amqp.traits import traits
+from leash.amqp import Connection, Deliveries, QueueState, delivery_limit, topology
+from leash.amqp.queue_traits import traits
 from leash.errors import AmqpError, Interrupted, NotFound, QueueHeld, ResourceLocked
 from leash.spark.task.hold import LOOK, Hold
 from leash.spark.task.records import Records
@@ -126,8 +126,8 @@ class OrderedTaker:
     def _from_limbo(self) -> Iterator[Deliveries]:
         here: list[Deliveries] = []
         if self._limbo is None:
-            rescue.declare_limbo(self.link, self._queue)
-            self._limbo, here = self._enter_limbo(rescue.limbo_queue(self._queue))
+            delivery_limit.declare_limbo(self.link, self._queue)
+            self._limbo, here = self._enter_limbo(delivery_limit.limbo_queue(self._queue))
         self._from, self._limbo_empty = self._limbo, False
         patience = 0.0
         while self._left > 0 and not self.ended:
@@ -151,7 +151,7 @@ class OrderedTaker:
         safe = False
         while (lot := self._next(hold, 0)) is not None:
             lots.append(lot)
-            safe = not endangered(lots[0], rescue.danger())
+            safe = not endangered(lots[0], delivery_limit.danger())
             if safe and one_window:
                 break
             if hold.full:
@@ -184,7 +184,7 @@ class OrderedTaker:
             danger = None
             if first and endangered(lot, 1):
                 found = traits(self.link, self._queue)
-                danger = rescue.danger(rescue.limit_of(found, self.link.version))
+                danger = delivery_limit.danger(delivery_limit.limit_of(found, self.link.version))
                 if not self._with_limbo and found is not None and found.kind == "quorum":
                     self._begin_limbo()
                     known = None
@@ -206,7 +206,7 @@ class OrderedTaker:
         """
         self._with_limbo, self._exclusive = True, False
         self._records.note_limbo()
-        rescue.declare_limbo(self.link, self._queue)
+        delivery_limit.declare_limbo(self.link, self._queue)
         self._locked = lock(self.link, self._queue)
         if not self._locked:
             raise Interrupted(f"another attempt has queue {self._queue!r}")
@@ -256,7 +256,9 @@ class OrderedTaker:
         moved = False
         while lot is not None and (places := endangered(lot, danger)):
             count = places[-1] + 1
-            sent = self._rescuer.send(rescue.limbo_queue(self._queue), lot, range(count), in_order=True)
+            sent = self._rescuer.send(
+                delivery_limit.limbo_queue(self._queue), lot, range(count), in_order=True
+            )
             if sent:
                 hold.move_on(lot, len(sent))
                 moved = True

@@ -1,4 +1,4 @@
-"""How a task applies `leash.amqp.rescue`: a message redelivered too often is copied before it is lost.
+"""How a task applies `leash.amqp.delivery_limit`: what came back too often is copied before it is lost.
 
 A copy's row looks like the original's: the same exchange, routing key and headers. It is always flagged
 `redelivered`, since a crash between copy and ack leaves both.
@@ -9,7 +9,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 
-from leash.amqp import Connection, Deliveries, Outgoing, Publisher, decode_properties, rescue, with_headers
+from leash.amqp import (
+    Connection,
+    Deliveries,
+    Outgoing,
+    Publisher,
+    decode_properties,
+    delivery_limit,
+    with_headers,
+)
 from leash.consumer.message import EXCHANGE, ROUTING_KEY
 from leash.errors import AmqpError, LeashError, ProtocolError
 from leash.logfmt import logger
@@ -19,8 +27,8 @@ log = logger(__name__)
 _TIMEOUT = 10.0  # seconds without a confirm before a task goes on without rescuing
 _AROUND = 20  # bytes of a frame, around the properties
 _SPARE = 1000  # more of them, for a copy that says where it was published
-_HINT = rescue.RESCUED.encode()
-_OURS = dict.fromkeys([rescue.RESCUED, EXCHANGE, ROUTING_KEY])
+_HINT = delivery_limit.RESCUED.encode()
+_OURS = dict.fromkeys([delivery_limit.RESCUED, EXCHANGE, ROUTING_KEY])
 _ODD = (LeashError, ValueError, IndexError, struct.error, RecursionError)
 _COLUMNS = ("tags", "redelivered", "exchanges", "routing_keys", "properties", "bodies")
 
@@ -28,7 +36,7 @@ _COLUMNS = ("tags", "redelivered", "exchanges", "routing_keys", "properties", "b
 def restore(lot: Deliveries) -> Deliveries:
     """Make rescued copies look like their originals."""
     for at, properties in enumerate(lot.properties):
-        if _HINT in properties and rescue.rescues(properties):
+        if _HINT in properties and delivery_limit.rescues(properties):
             lot.redelivered[at] = True
             try:
                 headers = decode_properties(properties).headers or {}
@@ -45,7 +53,7 @@ def endangered(lot: Deliveries, danger: int) -> list[int]:
     return [
         at
         for at, again in enumerate(lot.redelivered)
-        if again and rescue.delivery_count(lot.properties[at]) >= danger
+        if again and delivery_limit.delivery_count(lot.properties[at]) >= danger
     ]
 
 
@@ -108,7 +116,7 @@ def _copy(target: str, lot: Deliveries, at: int, room: int) -> Outgoing | None:
     address: dict[str, object] = {EXCHANGE: lot.exchanges[at], ROUTING_KEY: lot.routing_keys[at]}
     try:
         # Headers can nearly fill a frame: a copy without its address is better than none.
-        copy = rescue.copy(target, body, raw, address if len(raw) <= room - _SPARE else None)
+        copy = delivery_limit.copy(target, body, raw, address if len(raw) <= room - _SPARE else None)
     except _ODD:
         return None
     return copy if len(copy.properties or b"") <= room else None

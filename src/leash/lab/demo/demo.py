@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from leash.errors import LeashError
 from leash.lab.demo import page, pipeline, tables
 from leash.lab.demo.load import Load, Place, fill, place
+from leash.lab.demo.observed import Seen, pace, steady
 from leash.lab.demo.page import Story
 from leash.lab.demo.plain import drain
 from leash.lab.demo.replay import replay
-from leash.lab.demo.seen import Seen, pace, steady
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from leash.amqp import Channel, Connection, Outgoing, Properties, Publisher, dec
 from leash.amqp.topology import bind_queue, declare_exchange, declare_queue
 from leash.amqp.uri import parse
 from leash.broker import Broker
-from leash.consumer.courier import Courier, Republisher
+from leash.consumer.copy_courier import Courier, Republisher
 from leash.lab.proxy import Proxy
 from tests.consumer.kit import depth, fill, publish, running, until
 

@@ -19,7 +19,7 @@ from leash.fleet import mint
 from leash.fleet.card import card_queue, ready
 from leash.fleet.census import Census
 from leash.fleet.terms import Terms
-from leash.fleet.wheel import Gone, Wheel
+from leash.fleet.token_wheel import Gone, Wheel
 from leash.logfmt import logger
 from leash.policies.permits import Permits
 from leash.units import SECOND

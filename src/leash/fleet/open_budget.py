@@ -12,7 +12,7 @@ from typing import Any
 
 from leash.amqp.uri import Uri, parse
 from leash.errors import BudgetError, ConfigError
-from leash.fleet.desk import Account, Desk
+from leash.fleet.permit_thread import Account, Desk
 from leash.fleet.reporting import TillReports
 from leash.fleet.terms import Terms
 from leash.policies.exact import whole

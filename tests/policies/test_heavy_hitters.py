@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash.policies.heavy import HeavyHitters
+from leash.policies.heavy_hitters import HeavyHitters
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=400), st.integers(1, 12))

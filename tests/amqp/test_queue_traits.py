@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from leash.amqp import Channel, Connection, connect, topology
-from leash.amqp import traits as traits_module
-from leash.amqp.traits import Traits, traits
+from leash.amqp import queue_traits as traits_module
+from leash.amqp.queue_traits import Traits, traits
 from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.consumer import Queue

@@ -27,7 +27,7 @@ from typing import Final
 from leash.amqp import topology
 from leash.amqp.connection import Connection
 from leash.amqp.properties import NONE, read_header, with_headers
-from leash.amqp.traits import Traits
+from leash.amqp.queue_traits import Traits
 from leash.amqp.wire import Outgoing
 
 LIMIT: Final = 20

@@ -17,7 +17,7 @@ from leash.amqp import (
     encode_properties,
     topology,
 )
-from leash.amqp.rescue import (
+from leash.amqp.delivery_limit import (
     RESCUED,
     copy,
     danger,
@@ -27,7 +27,7 @@ from leash.amqp.rescue import (
     limit_of,
     rescues,
 )
-from leash.amqp.traits import Traits, traits
+from leash.amqp.queue_traits import Traits, traits
 from leash.amqp.wire import ContentEvent
 
 
