@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from leash.policies.fair import DeficitRoundRobin, Ticket
-from leash.policies.tokens import TokenBucket
+from leash.spark.driver.rates import Rates
 from leash.spark.settings import MAX_ORDERED_SPLIT, Limits
 from leash.spark.staging.seals import Seal
 
-TOTAL = ""  # the name of the bucket for all queues; no queue can have it
 _SIZE_UNKNOWN = 1 << 20  # bytes: before the first batch, assume big messages
 _FIRST_BUDGET = 10_000  # rows, for targetDelay, before anything is measured
 _EMPTY_BATCHES = 2  # in a row end a queue's part in AvailableNow
@@ -33,20 +32,17 @@ class Planner:
             {queue.name: queue.quantum for queue in settings.queues},
             tiers={queue.name: queue.tier for queue in settings.queues},
         )
-        self._buckets = _buckets(settings)
+        self._rates = Rates(settings, state.get("tokens", {}), now)
         self._means: dict[str, int] = dict(state.get("means", {}))
         self._budget: int = state.get("budget", settings.max_records_per_trigger or _FIRST_BUDGET)
         self.planned_at: int | None = state.get("planned_at")
         if "fair" in state:
             self._fair.restore(state["fair"])
-        for name, bucket in self._buckets.items():
-            if name in state.get("tokens", {}):
-                bucket.restore(now, state["tokens"][name])
 
     def state(self) -> dict[str, Any]:
         return {
             "fair": self._fair.state(),
-            "tokens": {name: bucket.state() for name, bucket in self._buckets.items()},
+            "tokens": self._rates.state(),
             "means": self._means,
             "budget": self._budget,
             "planned_at": self.planned_at,
@@ -72,9 +68,7 @@ class Planner:
             dry[name] = dry.get(name, False) or seal.ended in ("drained", "gone")
         for name, grant in granted.items():
             self._fair.settle(Ticket(name, grant), min(rows[name], grant), dry=dry[name])
-            for key in (name, TOTAL):
-                if key in self._buckets:
-                    self._buckets[key].refund(now, max(0, grant - rows[name]))
+            self._rates.refund(name, max(0, grant - rows[name]), now)
             if rows[name]:
                 fresh = size[name] // rows[name]
                 self._means[name] = (3 * self._means.get(name, fresh) + fresh) // 4
@@ -131,9 +125,7 @@ class Planner:
             return {}
         grants = {name: grant for name, grant in self._fair.plan(backlog, budget).items() if grant}
         for name, grant in grants.items():
-            for key in (name, TOTAL):
-                if key in self._buckets:
-                    self._buckets[key].take(now, grant)
+            self._rates.take(name, grant, now)
         self.planned_at = now
         return grants
 
@@ -159,15 +151,11 @@ class Planner:
             limit = ready.get(name, 0)
             if self._settings.ordered:
                 limit = min(limit, MAX_ORDERED_SPLIT)
-            if name in self._buckets:
-                limit = min(limit, self._buckets[name].available(now))
-            backlog[name] = limit
+            backlog[name] = self._rates.limit(name, limit, now)
         budget = sum(backlog.values())
         if not all_available:
             budget = min(budget, self._size_limit(backlog))
-        if TOTAL in self._buckets:
-            budget = min(budget, self._buckets[TOTAL].available(now))
-        return backlog, budget
+        return backlog, self._rates.limit_all(budget, now)
 
     def _waited(self, now: int) -> bool:
         if self.planned_at is None:
@@ -188,26 +176,13 @@ class Planner:
 
     def wait(self, names: Iterable[str], now: int) -> int:
         """Nanoseconds until one of these queues may be granted a message."""
-        total = self._buckets[TOTAL].wait(now) if TOTAL in self._buckets else 0
-        each = [self._buckets[name].wait(now) if name in self._buckets else 0 for name in names]
-        return max(total, min(each, default=0))
+        return self._rates.wait(names, now)
 
     def tokens(self, now: int) -> dict[str, float]:
-        return {name: round(bucket.level(now), 3) for name, bucket in self._buckets.items()}
+        return self._rates.levels(now)
 
     def balances(self) -> dict[str, int]:
         return {name: self._fair.balance(name) for name in self._names}
-
-
-def _buckets(settings: Limits) -> dict[str, TokenBucket]:
-    found = {}
-    for queue in settings.queues:
-        if queue.rate is not None:
-            found[queue.name] = TokenBucket(queue.rate, queue.burst or max(1, math.ceil(queue.rate)))
-    if settings.max_rate_per_second is not None:
-        rate = settings.max_rate_per_second
-        found[TOTAL] = TokenBucket(rate, settings.burst or max(1, math.ceil(rate)))
-    return found
 
 
 def cut(grants: Mapping[str, int], settings: Limits) -> list[Grant]:
