@@ -242,11 +242,11 @@ def test_one_of_two_consumers_is_active(stream_uri: str, streams: Connection, st
     with connect(stream_uri) as first, connect(stream_uri) as second:
         one = consume(first, 0, 0)
         assert activated[0].wait(60)
-        assert [each.first for each in one.take(60)] == [0]
+        assert one.take(60)[0].first == 0
         two = consume(second, 1, 5)
         assert two.take(0.3) == []
         assert not two.active
         first.abort()
         assert activated[1].wait(60)
-        (chunk,) = two.take(60)
-        assert (chunk.first, chunk.end) == (0, 10)  # whole: what is before 5 is to be skipped
+        chunk = two.take(60)[0]
+        assert chunk.first <= 5 < chunk.end  # whole: what is before 5 is to be skipped

@@ -81,9 +81,12 @@ def recall(connection: Connection, name: str) -> Memory:
             if "INTERNAL_ERROR" not in str(error) or time.monotonic() > deadline:
                 raise
         except PreconditionFailed as error:
-            raise TopologyError(
-                f"queue {stream(name)!r} exists and is not a Leash stream: choose another name, or delete it"
-            ) from error
+            if "running replica" not in error.text:
+                raise TopologyError(
+                    f"queue {stream(name)!r} exists and is not a Leash stream: choose another name, or delete it"
+                ) from error
+            if time.monotonic() > deadline:
+                raise
         except ChannelError as error:
             # RabbitMQ also says "not found" of an existing stream whose leader is not up yet.
             if isinstance(error, NotFound) and "home node" not in error.text:

@@ -24,19 +24,17 @@ class Backlog:
     def __init__(self) -> None:
         self.unanswered = 0
         """Entries that are out on this connection, and neither confirmed nor refused."""
+        self.left = 0
+        """Entries that are not answered, written or not."""
         self._batches: deque[Batch] = deque()
         self._answered = 0  # entries of the first batch
-
-    @property
-    def left(self) -> int:
-        """Entries that are not answered, written or not."""
-        return sum(len(each.rows.ids) for each in self._batches) - self._answered
 
     def batches(self) -> list[Batch]:
         return list(self._batches)
 
     def append(self, rows: Rows) -> None:
         self._batches.append(Batch(rows))
+        self.left += len(rows.ids)
 
     def write(self, batch: Batch, count: int) -> None:
         """The next entries of a batch go out."""
@@ -46,6 +44,7 @@ class Backlog:
     def answer(self, count: int) -> None:
         """The broker has answered for so many."""
         self.unanswered -= count
+        self.left -= count
         self._answered += count
         while self._batches and self._answered >= len(self._batches[0].rows.ids):
             self._answered -= len(self._batches.popleft().rows.ids)
