@@ -20,7 +20,7 @@ from leash.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
 
 STATS, CONTROL = "leash.stats", "leash.control"
 VERSION = 1
-"""Of what is sent, as its field `v`."""
+"""The version of what is sent, in its field `v`."""
 _AGAIN, _REFUSED_AGAIN = 2.0, 60.0  # seconds until it is tried again
 _WRITE = 1.0  # seconds that a write may take
 _JSON = Properties(content_type="application/json", delivery_mode=1)

@@ -62,7 +62,7 @@ class Connection:
     """An open connection. Every method may be called from any thread; `connect` makes one."""
 
     has_reader = True
-    """True if a thread reads, which calls `after_read`."""
+    """True if a thread reads the socket and calls `after_read`."""
 
     def __init__(
         self, uri: Uri, transport: Transport, where: str, name: str, heartbeat: int | None, deadline: float
@@ -77,7 +77,7 @@ class Connection:
         self.received = 0
         """Bytes received: a thread that waits for an answer behind large messages sees that data arrives."""
         self.after_read: Callable[[], object] = lambda: None
-        """Called in the reader's thread when all deliveries of one read were passed on."""
+        """Called in the reader's thread after all deliveries of one read have been passed on."""
         self._transport = transport
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}  # from before open is sent until close-ok has arrived
@@ -173,7 +173,7 @@ class Connection:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What this thread writes inside goes out at the end, at once. It must not wait for answers there."""
+        """What this thread writes inside is sent at the end, in one go. It must not wait for answers."""
         me = threading.get_ident()
         gathered = self._gathered[me] = []
         try:

@@ -67,7 +67,7 @@ class Publisher:
 
     @property
     def closed(self) -> bool:
-        """True if its channel ended, as it does when an exchange is missing or barred: it takes no more."""
+        """True if its channel ended, as when an exchange is missing or forbidden: it takes no more."""
         return self._channel.closed
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ def traits(connection: Connection, queue: str) -> Traits | None:
 
 
 def traits_of(connection: Connection, queues: Iterable[str]) -> dict[str, Traits | NotFound | None]:
-    """The same of many queues, which are asked together."""
+    """The same for many queues, which are asked together."""
     told: dict[str, Traits | NotFound | None] = {}
     left = list(queues)
     while left:

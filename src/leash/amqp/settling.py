@@ -1,12 +1,12 @@
 """Acks that are followed by the end of their channel.
 
 RabbitMQ's channel has at most 33 settlements on their way to a quorum queue, each a frame's worth for one
-consumer, or for one get. Those that come meanwhile it keeps, until the queue has written some to disk; and if
-the channel ends first, it forgets them. So the messages come back, though they were acked and no error was
-told. A round trip on the channel does not help, since it does not reach the queue.
+consumer, or for one get. It holds back those that come meanwhile, until the queue has written some to disk.
+If the channel ends first, it forgets them. So the messages come back, although they were acked and there was
+no error. A round trip on the channel does not help, since it does not reach the queue.
 
-To start and to end a consumer does reach it, behind all that was sent. Once that is done, the channel has
-heard of what was applied, and has sent what it kept; and when it is done again, that was applied, too.
+Starting and ending a consumer does reach the queue, behind all that was sent. Once that is done, the channel
+knows what was applied, and has sent what it held back. When it is done again, that has been applied, too.
 
 Such a consumer may take a message, which then goes back once more. One that the broker would drop for that is
 rescued instead: see `rescue`.
@@ -75,7 +75,7 @@ def settled(channels: Iterable[tuple[Channel, str]], timeout: float = REPLY_TIME
 
 
 def _rescued(taken: Taken) -> bool:
-    """Copy a message to the end of its queue, and ack it, if it went back as often as its queue allows."""
+    """Copy a message to the end of its queue, and ack it, if it was returned as often as its queue allows."""
     count = delivery_limit.delivery_count(taken.properties)
     if not count:
         return False

@@ -117,7 +117,7 @@ def set_(
 
 @budget_app.command()
 def delete(name: Name, uri: which.BrokerUri = None) -> None:
-    """Delete a budget and its queues. Its users create it again, with the numbers of their code."""
+    """Delete a budget and its queues. Its users create it again, with the numbers in their code."""
     from leash.fleet import mint
 
     with _connected(uri) as (connection, _):

@@ -62,13 +62,14 @@ def consume(
         typer.Option(help="Run this many processes; --health serves the metrics of all.", min=1, max=1000),
     ] = 1,
     metrics_port: Annotated[
-        int | None, typer.Option(help="The same as --health, with the host by itself.", min=0, max=65535)
+        int | None,
+        typer.Option(help="The same as --health, with the host in --metrics-host.", min=0, max=65535),
     ] = None,
     metrics_host: Annotated[
         str, typer.Option(help="The address to serve metrics on; 0.0.0.0 for all.")
     ] = "127.0.0.1",
 ) -> None:
-    """Run a consumer until SIGINT or SIGTERM (twice: leave at once), and show the state of its queues.
+    """Run a consumer until SIGINT or SIGTERM (a second one: exit at once), and show the state of its queues.
 
     Exit status: 0 everything was finished; 1 an error; 2 wrong usage; 3 the drain time ran out, and some
     messages are redelivered; 130 or 143 a second signal.

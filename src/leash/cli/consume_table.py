@@ -174,8 +174,8 @@ def cuts(names: list[str], most: int) -> list[str]:
 
 
 def cut(name: str, most: int, part: float = 0.5) -> str:
-    """A name that fits into this many columns of a terminal: something is left out, `part` of the way. What a
-    terminal would obey is shown, not sent.
+    """A name that fits into this many columns of a terminal: something is left out, `part` of the way through
+    it. Control characters are shown escaped.
     """
     shown = "".join([char if char.isprintable() else ascii(char)[1:-1] for char in name])
     if cell_len(shown) <= most:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leash.lab.experiments import Measure
 
 lab_app = typer.Typer(
-    help="Run the five documents' experiments again: published, simulated and measured figures side by side.",
+    help="Repeat the experiments of five documents: published, simulated and measured figures side by side.",
     no_args_is_help=True,
 )
 
@@ -114,7 +114,7 @@ def run(names: Sequence[str], simulate: bool, json: Path | None, report: Path | 
         typer.echo(f"out of bounds: {fault}", err=True)
     away = max([result.measured.away for result in results if result.measured], default=0.0)
     if away > QUIET:
-        typer.echo(f"The machine was away for {away:.1%} of the time: no figure in ms is certain.", err=True)
+        typer.echo(f"{away:.1%} of the time was lost on this machine: no figure in ms is certain.", err=True)
     typer.echo(f"{pages.counted(results)}.", err=printed)
     if faults:
         raise typer.Exit(1)

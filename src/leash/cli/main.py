@@ -54,7 +54,7 @@ def main() -> None:
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Fair, flow-controlled RabbitMQ consuming, for Python workers and for Spark pipelines."""
     if version:

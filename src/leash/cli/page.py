@@ -20,25 +20,25 @@ _PATIENCE = 10.0  # and for a connection
 def page(
     uri: which.BrokerUri = None,
     port: Annotated[
-        int, typer.Option(help="Where to serve it; 0 is any that is free.", min=0, max=65535)
+        int, typer.Option(help="The port to serve it on; 0 is any free one.", min=0, max=65535)
     ] = 8080,
     host: Annotated[
-        str, typer.Option(help="Who may look: 0.0.0.0 is everybody who can reach this machine.")
+        str, typer.Option(help="The address to serve it on; 0.0.0.0 lets other machines look, too.")
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Another name (host:port) by which browsers may ask, as behind a proxy."),
+        typer.Option(help="Another name (host:port) that browsers may use, as behind a proxy."),
     ] = None,
     allow_actions: Annotated[
         bool,
         typer.Option("--allow-actions", help="Let whoever has the printed address pause, retry, purge, ..."),
     ] = False,
-    once: Annotated[bool, typer.Option("--once", help="Write a snapshot to --html and leave.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Write a snapshot to --html and exit.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="The snapshot's file.", dir_okay=False)] = None,
 ) -> None:
     """Show all processes of a virtual host in a browser: shares, windows, rates, budgets, failures ...
 
-    Processes report once a second by the exchange leash.stats; those started with report=False are not seen.
+    Processes report once a second through the exchange leash.stats; with report=False they are not seen.
     """
     from leash.amqp.uri import parse
     from leash.page.actions import Actions

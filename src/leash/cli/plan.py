@@ -22,7 +22,7 @@ Queues = Annotated[
     typer.Option(
         "--queue",
         help="name=orders,work=4,rate=200,quantum=1-4,spread=0.5: work in ms, messages per second (without: "
-        "it never runs dry), quanta to try, variation of the work. Repeat it for several queues.",
+        "the queue never runs dry), quanta to try, variation of the work. Repeat it for several queues.",
     ),
 ]
 

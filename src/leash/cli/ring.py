@@ -43,7 +43,7 @@ Ordered = Annotated[
 ]
 Sample = Annotated[
     Path | None,
-    typer.Option("--sample", help="A file with one key a line: tell its messages too.", exists=True),
+    typer.Option("--sample", help="A file with one key per line: count its messages, too.", exists=True),
 ]
 
 
@@ -245,7 +245,7 @@ def check(
 
 @ring_app.command()
 def remind(name: Name, uri: which.BrokerUri = None) -> None:
-    """Publish a lost marker again: a purge or a time to live removed it, and a gate waits forever."""
+    """Publish a lost marker again, if a purge or an expiry removed it and a gate waits for it."""
     from leash.partitions import remind as again
 
     for number, queue in again(which.broker(uri).uri, name):

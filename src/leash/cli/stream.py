@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leash.streams import Connection
 
 stream_app = typer.Typer(
-    help="Streams and super streams: what is in them, and who reads.", no_args_is_help=True
+    help="Streams and super streams: what is in them, and who reads them.", no_args_is_help=True
 )
 
 Name = Annotated[
@@ -36,9 +36,9 @@ Port = Annotated[
     ),
 ]
 LoadBalancer = Annotated[
-    bool, typer.Option("--load-balancer", help="Stay with the URI's hosts: the nodes' own cannot be reached.")
+    bool, typer.Option("--load-balancer", help="Use only the hosts in the URI, not the nodes' own names.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 @stream_app.command()
@@ -48,15 +48,17 @@ def show(
         list[str] | None,
         typer.Option("--consumer", metavar="NAME", help="A name under which offsets are stored; repeatable."),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="How long to count messages a second; 0: not.", min=0)] = 1.0,
+    seconds: Annotated[
+        float, typer.Option(help="Seconds to count messages for the rate; 0 leaves it out.", min=0)
+    ] = 1.0,
     as_json: AsJson = False,
     uri: which.BrokerUri = None,
     port: Port = None,
     load_balancer: LoadBalancer = False,
 ) -> None:
-    """Partitions, first and last offset, messages a second, and how far each named consumer is behind.
+    """Show partitions, first and last offset, messages a second, and how far behind named consumers are.
 
-    Consumers that are not named by --consumer are found if the broker has rabbitmq_stream_management.
+    Consumers that --consumer does not name are found only if the broker has rabbitmq_stream_management.
     """
     place = which.stream(uri, port)
     with _Streams(place, name, load_balancer) as streams:
@@ -115,9 +117,9 @@ def tail(
     start: Annotated[
         str, typer.Option("--from", help="first, last (chunk), next, an offset, or an interval such as 15m.")
     ] = "next",
-    limit: Annotated[int | None, typer.Option(help="Leave after so many messages.", min=1)] = None,
-    once: Annotated[bool, typer.Option("--once", help="Leave at the present end.")] = False,
-    size: Annotated[int, typer.Option("--bytes", help="How much of each body.", min=0)] = 200,
+    limit: Annotated[int | None, typer.Option(help="Exit after this many messages.", min=1)] = None,
+    once: Annotated[bool, typer.Option("--once", help="Exit at the stream's present end.")] = False,
+    size: Annotated[int, typer.Option("--bytes", help="How many bytes of each body to print.", min=0)] = 200,
     as_json: AsJson = False,
     uri: which.BrokerUri = None,
     port: Port = None,
@@ -176,24 +178,27 @@ def _line(row: dict[str, Any], stream: str, size: int, as_json: bool, several: b
 def create(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option(help="Make a super stream of so many.", min=1, show_default=False)
+        int | None,
+        typer.Option(help="Create a super stream with this many partitions.", min=1, show_default=False),
     ] = None,
     max_age: Annotated[
-        str | None, typer.Option(help="Delete what is older, like 7D or 12h.", show_default=False)
+        str | None,
+        typer.Option(help="Delete messages older than this, such as 7D or 12h.", show_default=False),
     ] = None,
     max_bytes: Annotated[
-        int | None, typer.Option(help="Keep about so many bytes.", min=1, show_default=False)
+        int | None, typer.Option(help="Keep about this many bytes.", min=1, show_default=False)
     ] = None,
     segment_bytes: Annotated[
-        int | None, typer.Option(help="Size of a segment; whole ones are deleted.", min=1, show_default=False)
+        int | None,
+        typer.Option(help="Size of a segment; retention deletes whole segments.", min=1, show_default=False),
     ] = None,
     members: Annotated[
-        int | None, typer.Option(help="How many nodes have it.", min=1, show_default=False)
+        int | None, typer.Option(help="How many nodes keep a copy.", min=1, show_default=False)
     ] = None,
     uri: which.BrokerUri = None,
     port: Port = None,
 ) -> None:
-    """Make a stream, or with --partitions a super stream. One that is there already is left as it is."""
+    """Create a stream, or with --partitions a super stream. An existing one is left as it is."""
     place = which.stream(uri, port)
     from leash.streams import connect, create_stream, create_super_stream
 
@@ -246,7 +251,7 @@ class _Streams:
         return first_and_end(self._link(stream), stream)
 
     def stored(self, stream: str, consumers: list[str] | None) -> dict[str, int | None]:
-        """Offsets by name: of the consumers given, or else of all that the broker tells of."""
+        """Offsets by name: of the consumers given, or else of all that the broker names."""
         from leash.streams import query_offset
 
         if consumers:

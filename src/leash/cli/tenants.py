@@ -25,14 +25,14 @@ OldQueue = Annotated[str, typer.Argument(metavar="QUEUE", help="The existing que
 def declare(
     name: Name,
     by: Annotated[
-        str, typer.Option(help="What tells the tenant: header:NAME or routing_key.")
+        str, typer.Option(help="Where the tenant is named: header:NAME or routing_key.")
     ] = "header:tenant",
     lanes: Annotated[int, typer.Option(help="How many lanes tenants are hashed to.")] = 64,
     own: Annotated[int, typer.Option(help="How many tenants can be isolated at a time.")] = 8,
     kind: Annotated[str, typer.Option(help="classic or quorum queues.")] = "classic",
     uri: which.BrokerUri = None,
 ) -> None:
-    """Declare the exchange and the lanes. Declared again, they stay as they are."""
+    """Declare the exchange and the lanes. If they exist, they stay as they are."""
     from leash.fleet import Tenants
 
     made = Tenants(name, by, lanes, own=own, kind=kind)
@@ -83,7 +83,7 @@ def show(
 def adopt(name: Name, queue: OldQueue, uri: which.BrokerUri = None) -> None:
     """Move an existing queue's messages to the lanes, now and from now on; publishers need not stop.
 
-    Bindings of the queue are turned over to the exchange (this asks the management plugin, at
+    Bindings of the queue are moved to the exchange (this asks the management plugin, at
     LEASH_MANAGEMENT_URL, or port 15672). The tenants' consumers move whatever still comes to the queue.
     """
     from leash.fleet.tenants import read
@@ -139,7 +139,7 @@ def top(
     uri: which.BrokerUri = None,
     json: Json = False,
 ) -> None:
-    """Show who is noisy: the tenants with most of the handlers' time, and of the messages, of all processes.
+    """Show who is noisy: the tenants with most of the handlers' time or messages, over all processes.
 
     Consumers report once a second; older work counts half after 30 seconds.
     """
@@ -172,7 +172,7 @@ def delete(
     ] = False,
     uri: which.BrokerUri = None,
 ) -> None:
-    """Delete the exchanges and what is stored about the tenants. Publishers get errors then."""
+    """Delete the exchanges and what is stored about the tenants. After that, publishers get errors."""
     from leash.fleet.tenants import read
 
     place = which.broker(uri).uri

@@ -54,7 +54,7 @@ class Consumer:
         streams: Names, or `Stream`s with a quantum, a rate and so on, beside the queues or instead. Their
             offsets are stored under `name`, or each stream's own. See docs/streams.md. Default: none.
         super_stream: The name of a super stream, or a `Stream` with what holds for each partition. All
-            processes with the same `name` share them, each in order. Needs RabbitMQ 3.11. Default: None.
+            processes with the same `name` share them, each in order (RabbitMQ 3.11 or later). Default: None.
         partitions: The name of partitions (`leash.Partitions`), instead of `queues`. All their queues are
             consumed, each in order, and shared with the other processes that consume them. Default: None.
         tenants: `Tenants`, instead of `queues`: all lanes are consumed, quiet ones first. Default: None.

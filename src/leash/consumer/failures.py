@@ -7,7 +7,7 @@
     its handler never returned          parked, whatever `on_exhausted` says
     it was requeued out of limbo        a copy for its own queue
 
-`copies` makes the copies, `courier` publishes them.
+`copies` makes the copies, `copy_courier` publishes them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logger("leash.consumer")
 _KINDS = 50  # of errors that are counted each by itself
 _LATER = 1000  # ms
 AT_START = 100
-"""The queues for copies of more queues than this are declared when they are needed."""
+"""Beyond this many queues, the queues for their copies are declared when they are needed."""
 
 
 class Failures:
@@ -217,7 +217,7 @@ class Failures:
             engine.settler.settle(message, Outcome.REQUEUED, claimed=True)
 
     def _count(self, message: Message, error: BaseException, failures: int) -> None:
-        """By kind, for whoever looks; of too many kinds the one that came last longest ago is forgotten."""
+        """By kind, for whoever looks; of too many kinds, the one not seen for longest is forgotten."""
         errors, key = self._engine.errors, (message.queue, type(error).__name__)
         _, before, _, _, _ = errors.pop(key, ("", 0, None, 0, 0.0))
         wall = self._engine.clock.wall()

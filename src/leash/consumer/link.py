@@ -40,7 +40,7 @@ class Link:
     gathers = False
     """True if workers are woken for all messages of a read together, see `Engine.arrived`."""
     due: set[Link] | None = None
-    """Where it enters itself if it has acks to send, or waits for them."""
+    """It adds itself here if it has acks to send, or waits for them."""
 
     def __init__(
         self,

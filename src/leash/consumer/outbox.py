@@ -56,7 +56,7 @@ Claims = list[tuple[Outbox, bytes]]
 
 
 def claim_all(unwritten: list[Outbox]) -> Claims | None:
-    """What to write to each connection; where a thread is writing, it takes that along. Under the lock."""
+    """What to write to each connection; a thread that is already writing takes it along. Under the lock."""
     if not unwritten:
         return None
     claims = [(outbox, data) for outbox in unwritten if (data := outbox.claim()) is not None]

@@ -230,7 +230,7 @@ class StreamLane:
     def _store_if_due(self, reader: Reader) -> None:
         link, connection = self._link, reader.connection
         if link is None or connection is None or connection.closed or not reader.proven:
-            return  # an offset of the stream before would skip messages of another one of that name
+            return  # the former stream's offset would skip messages of a new one with that name
         last = self._last(link)
         on, stored = self._stored
         if last is None or (on is connection and stored == last):

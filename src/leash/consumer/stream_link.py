@@ -82,7 +82,7 @@ class StreamLedger(Ledger):
 
 
 class StreamLink(Link):
-    """Stands for a stream where the engine has a link to a queue. Under the engine's lock, as that.
+    """Stands for a stream where the engine expects a link to a queue. Also under the engine's lock.
 
     It is `fleeting`: a pause leaves it as it is, because the broker is not asked for more anyway.
     """

@@ -47,7 +47,8 @@ class Stream:
         start: Where to begin if nothing is stored: "first" (the default), "last", "next", an offset, a time,
             or an interval back from now such as "6h".
         single_active: Of all processes with this name, only one consumes it at a time, in order, and another
-            one continues when that ends. Needs RabbitMQ 3.11. Default: False, every process gets everything.
+            one continues when that ends. Needs RabbitMQ 3.11 or later. Default: False, every process gets
+            everything.
         ordered: One message at a time and in order. Default: False; always with `single_active`.
         tier: 0 (the default) is served first; a higher tier only when no lower one has work to serve.
         rate: Messages per second that go to workers, in this process only. Default: None, no limit.
@@ -63,8 +64,9 @@ class Stream:
         deadline: Seconds after which a message is too old to be handled. Default: None. `shed="drop"` needs
             it.
         kind: The type of its dead queue, "quorum" (the default) or "classic".
-        filters: Filter values: only chunks that may have messages with one of them come, but whole, so check
-            again in the handler. Needs RabbitMQ 3.13. Default: none, everything comes.
+        filters: Filter values: the broker sends only chunks that may have messages with one of them. It sends
+            whole chunks, so check again in the handler. Needs RabbitMQ 3.13 or later. Default: none,
+            everything is sent.
         unfiltered: With `filters`: chunks with messages that have no filter value come, too. Default: False.
         fail_on_data_loss: If messages are gone that come next, or the stream is another one of that name,
             stop: `run` and `stop` raise DataLost. Default: False, log it and go on with what there is.

@@ -80,7 +80,7 @@ class Streams:
                     if name not in known and not self._left.is_set():
                         self._add(replace(spec, name=name))
                         known.add(name)
-            except LeashError as error:  # the lanes tell, if it is more than this
+            except LeashError as error:  # if it is more than that, the lanes say so
                 log.debug("event=partitions_unknown super_stream=%r reason=%r", spec.super_stream, str(error))
 
     def _add(self, spec: StreamQueue) -> None:
@@ -89,7 +89,7 @@ class Streams:
         lane = StreamLane(engine, spec, self._about)
         lane.open()
         with engine.lock:
-            settings.queues.append(spec)  # which those have who see to failed messages
+            settings.queues.append(spec)  # where the code for failed messages looks
             engine.counts[spec.name] = Counter()
             if engine.gate is not None:
                 engine.gate.add(settings, spec)

@@ -146,7 +146,7 @@ def pour(
 
 
 class _Carrier:
-    """Publishes what came and acks what was confirmed; the rest it keeps, and tries again."""
+    """Publishes what came and acks what was confirmed; keeps the rest, and tries it again."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class _Carrier:
         self._danger = delivery_limit.danger(delivery_limit.limit_of(told, channel.connection.version))
 
     def carry(self, lot: Deliveries) -> int:
-        """Returns how many were moved: all, unless it was left while some could not be."""
+        """Returns how many were moved: all, unless it had to leave while some could not be."""
         copies = [
             Outgoing(body, self._exchange, key, _properties(raw), mandatory=True)
             for body, key, raw in zip(lot.bodies, lot.routing_keys, lot.properties, strict=True)
@@ -197,7 +197,7 @@ class _Carrier:
     def _ack(
         self, held: list[tuple[int, Outgoing]], messages: list[object] | None
     ) -> list[tuple[int, Outgoing]]:
-        """Ack what was published; returns the others. None: nobody knows what was."""
+        """Ack what was published; returns the others. None: nobody knows which were."""
         if messages is None:
             return held
         not_taken = refused([copy for _, copy in held], messages)
@@ -207,7 +207,7 @@ class _Carrier:
         return [each for each, no in zip(held, not_taken, strict=True) if no]
 
     def _rescue(self, lot: Deliveries, held: set[int]) -> set[int]:
-        """Copy those to the end of their queue that the broker would soon drop, and ack them."""
+        """Copy messages that the broker would soon drop to the end of their queue, and ack them."""
         copies: dict[int, Outgoing] = {}
         for tag, body, raw in zip(lot.tags, lot.bodies, lot.properties, strict=True):
             if tag in held and delivery_limit.delivery_count(raw) >= self._danger:
@@ -227,11 +227,11 @@ class _Carrier:
         return set(copies)
 
     def _publish(self, copies: list[Outgoing]) -> None:
-        """Returns when all are confirmed. A broker that blocks publishers, or is slow, is waited for."""
+        """Return when all are confirmed. Waits for a broker that blocks publishers, or is slow."""
         pause = threading.Event()
         while self._giving.blocked is not None and not self._left():
             pause.wait(_LOOK)
-        if self._publisher.closed:  # the exchange was missing, or barred
+        if self._publisher.closed:  # the exchange was missing, or forbidden
             self._publisher = Publisher(self._giving)
         try:
             self._publisher.publish(copies)

@@ -1,7 +1,7 @@
-"""What code outside a consumer takes from a budget, told to the fleet once a second.
+"""What code outside a consumer takes from a budget, reported to the fleet once a second.
 
 The same law as for consumers: a separate thread and connection, and never a reason to fail or to wait. Code
-that has a budget open for less than a second tells nothing.
+that has a budget open for less than a second reports nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EVERY = 1.0
 
 
 class TillReports:
-    """Of one open budget. `told` gives its numbers, by the budget's name."""
+    """The reports of one open budget. `told` gives its numbers, by the budget's name."""
 
     def __init__(self, uri: Uri, name: str, told: Callable[[], dict[str, Any]]) -> None:
         self._told = told

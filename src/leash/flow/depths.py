@@ -33,7 +33,7 @@ def ask(flow: Flow, now: int, lane: LaneState, reason: str) -> None:
 
 
 class Patrol:
-    """Probes the lanes that were not probed for a while: each once in `EVERY`, of many `A_TICK` at a time.
+    """Probes the lanes that were not probed for a while: each once in `EVERY`, at most `A_TICK` at a time.
 
     A lane with work asks by itself when it may run dry, and the broker sends an idle one its next message
     unasked. So this is for the numbers of lanes that sit out, and of those that others consume.

@@ -151,5 +151,5 @@ def _cost(told: Mapping[str, Any]) -> float:
 
 
 def _at_rate(told: Mapping[str, Any]) -> bool:
-    """True if messages wait and there is no token: it may be between two turns, and not say so itself."""
+    """True if messages wait and there is no token; between two turns, a queue does not say so itself."""
     return "rate" in told and told.get("tokens", 0) < 1 and bool(told.get("depth"))

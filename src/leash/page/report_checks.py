@@ -1,6 +1,6 @@
 """Checks reports before they are used: everybody who may write to the exchange can send one.
 
-A report that is not sound is counted and left alone; it must not stop the page for the others.
+A report that is not sound is counted and ignored; it must not stop the page for the others.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def query(told: dict[str, Any]) -> bool:
 
 
 def till(told: dict[str, Any]) -> bool:
-    """True if it is what code reports that opened a budget."""
+    """True if it is what code that opened a budget reports."""
     names = isinstance(told.get("id"), str) and isinstance(told.get("name"), str)
     return names and _numbers(told, ("seconds",)) and budgets(told.get("budgets"))
 

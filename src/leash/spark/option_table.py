@@ -164,13 +164,13 @@ TABLE: tuple[Option, ...] = (
            "Where a batch read ends: `latest`, or JSON with the offset after the last one, or `latest`, per "
            "stream.", shown="latest"),
     Option("filterValues", _READ, option_values.names, (), "values, separated by commas",
-           "Let the broker leave out chunks that hold none of these filter values (RabbitMQ 3.13). Others "
-           "may come along: filter again."),
+           "Let the broker leave out chunks that hold none of these filter values (RabbitMQ 3.13 or "
+           "later). Messages with other values may come along: filter again."),
     Option("matchUnfiltered", _READ, option_values.flag, False, _YES_NO,
            "With `filterValues`: messages that have no filter value, too."),
     Option("maxRecordsPerPartition", _READ, option_values.count, 250_000, _COUNT,
            "Cut what is read into tasks of at most this many messages. A task receives whole chunks of up to "
-           "thousands of messages, so small tasks receive much twice."),
+           "thousands of messages, so with small tasks much is received twice."),
     Option("minPartitions", _READ, option_values.count, None, _COUNT,
            "Cut finer where there would be fewer tasks. `ordered` ignores it."),
     Option("ordered", _READ, option_values.flag, False, _YES_NO,
@@ -179,7 +179,7 @@ TABLE: tuple[Option, ...] = (
            "Fail when a stream is missing, was deleted and made again, or has lost to retention what was not "
            "read yet; else warn and go on with what there is."),
     Option("includeProperties", _READ, option_values.flag, False, _YES_NO,
-           "Add the columns `message_id` and `properties`. They cost Python for every message."),
+           "Add the columns `message_id` and `properties`. They run Python code for every message."),
     Option("includeHeaders", _READ, option_values.flag, False, _YES_NO,
            "Add the column `headers`: the application properties. It costs as much."),
     Option("includeAnnotations", _READ, option_values.flag, False, _YES_NO,

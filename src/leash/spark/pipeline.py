@@ -73,7 +73,7 @@ def _transform(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:
 
 @contextmanager
 def plainly(what: str) -> Iterator[None]:
-    """What Spark refuses is the user's to mend, so it is told in one sentence, without a traceback."""
+    """What Spark refuses is for the user to fix, so it is reported in one sentence, without a traceback."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

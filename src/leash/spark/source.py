@@ -41,7 +41,7 @@ _NO_LIMIT = (1 << 63) - 1
 
 
 class RabbitMQ(DataSource):
-    """The data source. What no read takes is refused at `load()`, the rest once it is known what is asked."""
+    """The data source. Options that fit no read are refused at `load()`, others once the read is known."""
 
     @classmethod
     def name(cls) -> str:

@@ -14,7 +14,7 @@ Keys = tuple[str, ...]
 
 
 class Lines:
-    """The lines of a file that is known to be TOML. Spark does not tell large letters from small ones, so
+    """The lines of a file that is known to be TOML. Spark ignores the case of options, so
     neither does this.
     """
 

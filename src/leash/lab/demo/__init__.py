@@ -1,6 +1,6 @@
-"""`leash demo`: the same load without Leash and with it, a replay from a stream, and a report of all.
+"""`leash demo`: the same load without Leash and with it, a replay from a stream, and a report of it all.
 
-show        the order of events; the report is written whatever happens
+demo        the order of events; the report is written whatever happens
 load        what is in the queues, and which broker they are on
 plain       without Leash: an ordinary consumer
 pipeline    with Leash: the Spark pipeline, and why it stands still if it does

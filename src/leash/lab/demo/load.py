@@ -27,7 +27,7 @@ class Load:
     fill: int = 7_000
     """Messages in each queue."""
     rounds: int = 130
-    """After so many it ends; every queue still has messages then."""
+    """It ends after this many; every queue still has messages then."""
     batch_rounds: int = 40
     rate: int = 2_000
     burst: int = 4_000

@@ -1,4 +1,4 @@
-"""What was seen of a run: rows by queue, how the shares went, and when how many rows had come."""
+"""What was seen of a run: rows by queue, how the shares developed, and how many rows there were when."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Seen:
         return sum(self.rows.values())
 
     def share(self, queue: str) -> float:
-        """Of all rows, from 0 to 1."""
+        """A queue's part of all rows, from 0 to 1."""
         return self.rows.get(queue, 0) / max(1, self.total)
 
     def add(self, rows: dict[str, int], when: float) -> None:

@@ -1,4 +1,4 @@
-"""The demo's report: the same load without Leash and with it, as far as the run came."""
+"""The demo's report: the same load without Leash and with it, as far as the run got."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Story:
     rabbitmq: tuple[str, str] | None = None
     """The broker's version, and which one it is."""
     trouble: str | None = None
-    """Why it did not come to its end."""
+    """Why it did not finish."""
 
     @property
     def got(self) -> Seen:
-        """With Leash: what is in Parquet, or what was reported if it did not come so far."""
+        """With Leash: what is in Parquet, or what was reported if it did not get that far."""
         return self.counted if self.counted.rows else self.leash
 
 

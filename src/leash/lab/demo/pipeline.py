@@ -1,4 +1,4 @@
-"""With Leash: ten queues through Spark to Parquet, by quantum and within a rate; why nothing moves, if so.
+"""With Leash: ten queues through Spark to Parquet, by quantum and within a rate; and why, if nothing moves.
 
 It goes on for as long as there are signs of life, however slow the machine is.
 """
@@ -60,7 +60,7 @@ def start(spark: SparkSession, place: Place, load: Load, scratch: Path, target: 
 
 
 def watch(query: StreamingQuery, place: Place, load: Load, show: Callable[[Seen, str], None]) -> Seen:
-    """Follow it until it has enough. `show` is called with what is there, and why nothing moves, if so."""
+    """Follow it until it has enough. `show` gets what is there, and the reason if nothing moves."""
     began = moved = time.monotonic()
     life: object = None
     seen = Seen(dict.fromkeys(load.quanta, 0))

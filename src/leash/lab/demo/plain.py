@@ -1,4 +1,4 @@
-"""Without Leash: the consumer that most people write first. It is run, not imagined.
+"""Without Leash: the consumer that most people write first. It really runs.
 
 One channel, one prefetch for all queues, and what comes first is handled first. Every few hundred messages it
 writes a Parquet file, and acks what is in it.
