@@ -9,7 +9,7 @@ from leash.errors import InDoubt
 from tests.consumer.kit import until
 from tests.faults.publishing import Publishing
 
-COUNT = 10_000
+COUNT = 4_000
 
 
 def patiently(condition: object) -> None:
