@@ -81,10 +81,9 @@ def recall(connection: Connection, name: str) -> Memory:
             if "INTERNAL_ERROR" not in str(error) or time.monotonic() > deadline:
                 raise
         except PreconditionFailed as error:
-            if "running replica" not in error.text:
-                raise TopologyError(
-                    f"queue {stream(name)!r} exists and is not a Leash stream: choose another name, or delete it"
-                ) from error
+            if "running replica" not in error.text:  # which it has again soon
+                what = f"queue {stream(name)!r} exists and is not a Leash stream"
+                raise TopologyError(f"{what}: choose another name, or delete it") from error
             if time.monotonic() > deadline:
                 raise
         except ChannelError as error:
