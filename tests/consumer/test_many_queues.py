@@ -15,12 +15,12 @@ from leash.amqp import Channel, Connection, Outgoing, Publisher, Uri
 from leash.amqp.delivery_limit import limbo_queue
 from leash.amqp.queue_traits import Traits
 from leash.amqp.topology import declare_queues
-from leash.consumer import failures, reconnect
+from leash.consumer import copies, failures, reconnect
 from leash.consumer.copy_courier import Republisher
 from leash.consumer.engine import Engine
 from leash.consumer.limbo import Limbo
-from leash.consumer.line import Line
 from leash.consumer.link import Link
+from leash.consumer.one_connection import SPARE, Line
 from leash.consumer.outbox import Outbox
 from leash.errors import AccessRefused, ConnectionLost, NotFound
 from leash.flow import Flow, Lane
@@ -189,7 +189,7 @@ def test_a_host_with_fewer_channels_gets_the_rest_of_the_queues_by_one_more_conn
 
         def dial_other(uri: Uri, avoid: str) -> Connection:
             connection = dial(uri, avoid)
-            connection.channel_max = reconnect.SPARE + 6
+            connection.channel_max = SPARE + 6
             return connection
 
         connector.dial = dial_other  # type: ignore[method-assign]
@@ -253,9 +253,7 @@ def test_without_a_limbo_a_message_is_rescued_to_the_end_of_its_queue_also_if_th
     connection: Any = SimpleNamespace(version=(4, 1), frame_max=131072)
     decides.republisher = cast(Republisher, SimpleNamespace(put=lambda *pair: sent.append(pair)))
     refused: set[str] = {limbo_queue("b")}
-    monkeypatch.setattr(
-        failures.copies, "declare", lambda _, wanted, __: refused & {each.name for each in wanted}
-    )
+    monkeypatch.setattr(copies, "declare", lambda _, wanted, __: refused & {each.name for each in wanted})
     decides.prepare(connection)
     channel: Any = SimpleNamespace(number=1, connection=connection, closed=False)
     link = engine.links["b"] = Link(queues[1], channel, Outbox(connection, engine.lock))
@@ -268,10 +266,11 @@ def test_without_a_limbo_a_message_is_rescued_to_the_end_of_its_queue_also_if_th
     assert decides.barred(message, copy, error.value)
     message, copy = sent.pop()
     assert (copy.routing_key, copy.body) == ("b", b"body")
-    assert not engine.flow.buffered
+    buffer = engine.flow.lanes["b"].buffer
+    assert len(buffer) == 0
     assert decides.barred(message, copy, error.value)  # not there either: it is handled
     assert sent == []
-    assert engine.flow.buffered == 1
+    assert [entry[0] for entry in buffer] == [raw]
 
 
 def test_idle_lanes_are_probed_a_few_at_a_time() -> None:

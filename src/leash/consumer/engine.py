@@ -17,8 +17,8 @@ from leash.amqp.queue_traits import Traits
 from leash.consumer.arrivals import Arrivals
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.costs import Costs
+from leash.consumer.deferred_log import Notes
 from leash.consumer.link import Link
-from leash.consumer.notes import Notes
 from leash.consumer.outbox import Claim, Outbox, claim_one, write_all
 from leash.consumer.raw import LINK, Raw
 from leash.consumer.settle import Settler

@@ -15,7 +15,7 @@ from leash.amqp import Connection, connect
 from leash.amqp.uri import Uri
 from leash.backoff import Backoff
 from leash.consumer.engine import Engine
-from leash.consumer.line import SPARE, Line
+from leash.consumer.one_connection import SPARE, Line
 from leash.consumer.outbox import Outbox
 from leash.consumer.settings import Queue
 from leash.errors import AmqpError, ConnectionLost, ReplyTimeout
