@@ -152,4 +152,4 @@ def test_nobody_waits_for_a_lost_connection() -> None:
         outbox.claim()  # whose writer fails
         outbox.add(b"2")
     wire.closed = True
-    engine.drain(outbox)
+    assert not engine.drain(outbox)

@@ -299,16 +299,15 @@ class Engine:
         if limbo and self.on_ready is not None:
             self.on_ready()
 
-    def drain(self, outbox: Outbox | None = None) -> None:
-        """Write the frames that are due, and wait for those of `outbox` that another thread writes. Not under
-        the lock.
+    def drain(self, outbox: Outbox | None = None) -> bool:
+        """Write the frames that are due, and wait for those of `outbox` that another thread writes. False:
+        they are not out. Not under the lock.
         """
         with self.lock:
             claim = claim_one(self.unwritten)
             added = 0 if outbox is None else outbox.added
         write_all(claim, self.unwritten, self.lock)
-        if outbox is not None:
-            outbox.wait(added)
+        return outbox is None or outbox.wait(added)
 
     # --- at run time ---
 

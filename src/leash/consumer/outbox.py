@@ -12,7 +12,7 @@ from threading import Lock
 from leash.amqp.connection import Connection
 from leash.errors import AmqpError
 
-_LOOK = 0.0005  # seconds
+_LOOK, _PATIENCE = 0.0005, 10.0  # seconds
 
 
 class Outbox:
@@ -67,10 +67,16 @@ class Outbox:
             with self._lock:
                 data = self.claim()
 
-    def wait(self, added: int) -> None:
-        """Wait for the thread that writes the first `added` parts, or for the connection's end."""
-        while self._written < added and (self._busy or self._parts) and not self._connection.closed:
+    def wait(self, added: int) -> bool:
+        """Wait for the thread that writes the first `added` parts. False: the connection is lost, or the
+        socket takes nothing.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        while self._written < added and (self._busy or self._parts):
+            if self._connection.closed or time.monotonic() > deadline:
+                return False
             time.sleep(_LOOK)
+        return True
 
 
 Claim = tuple[Outbox, bytes]
