@@ -21,6 +21,8 @@ from leash.amqp import (
 )
 from leash.amqp.uri import parse
 from leash.lab.proxy import Proxy
+from leash.testing.broker import MemoryBroker
+from leash.testing.connection import MemoryConnection
 from tests.consumer.kit import until
 
 
@@ -61,22 +63,29 @@ def test_each_reply_code_has_its_class(connection: Connection) -> None:
         connection.channel().consume("q")
 
 
-def test_channel_numbers_are_used_again(connection: Connection) -> None:
+def test_the_number_that_was_free_for_the_longest_time_is_used_again(connection: Connection) -> None:
     first = connection.channel()
     number = first.number
+    connection.channel_max = number + 3
     first.close()
     first.close()
-    assert connection.channel().number == number
     for _ in range(3):
         with pytest.raises(errors.NotFound):
             topology.state(connection.channel(), "nowhere")
+    until(lambda: connection.free == 4)  # their close-ok may go out a moment later
+    numbers = [connection.channel().number for _ in range(4)]
+    assert numbers == [number, number + 1, number + 2, number + 3]
+    with pytest.raises(errors.AmqpError, match="in use"):
+        connection.channel()
 
-    def three() -> list[int]:
-        with connection.channel() as one, connection.channel() as two, connection.channel() as three:
-            return [one.number, two.number, three.number]
 
-    # Their close-ok may go out a moment later, and until then new ones take other numbers.
-    until(lambda: three() == [number + 1, number + 2, number + 3])
+def test_a_channel_that_the_broker_closes_is_lost_before_its_number_is_free() -> None:
+    connection = MemoryConnection(MemoryBroker(lambda: 0, lambda *_: None), parse("amqp://nowhere.invalid"))
+    channel, free = connection.channel(), []
+    channel.on_lost = lambda _: free.append(connection.free)
+    with pytest.raises(errors.NotFound):
+        topology.state(channel, "nowhere")
+    assert free == [connection.free - 1]
 
 
 def test_names_may_be_anything_that_rabbitmq_allows(connection: Connection, channel: Channel) -> None:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pamqp import commands
 
-from leash import Consumer, Message, Retry
-from leash.amqp import Channel, Outgoing, Publisher
+from leash import Consumer, Message, Queue, Retry
+from leash.amqp import Channel, Connection, Outgoing, Publisher, Uri
+from leash.amqp.delivery_limit import limbo_queue
+from leash.amqp.queue_traits import Traits
 from leash.amqp.topology import declare_queues
-from leash.consumer import failures, reconnect
-from leash.consumer.line import Line
-from leash.errors import NotFound
+from leash.consumer import copies, failures, reconnect
+from leash.consumer.copy_courier import Republisher
+from leash.consumer.engine import Engine
+from leash.consumer.limbo import Limbo
+from leash.consumer.link import Link
+from leash.consumer.one_connection import SPARE, Line
+from leash.consumer.outbox import Outbox
+from leash.errors import AccessRefused, ConnectionLost, NotFound
 from leash.flow import Flow, Lane
 from leash.flow.decisions import Probe
 from leash.testing import Rehearsal
@@ -148,6 +157,120 @@ def test_in_memory_too_each_queue_is_settled_on_its_own_connection(monkeypatch: 
         assert [stage.depth(name) for name in names] == [0] * 10
         assert len(stage.handled) == 200
         assert all(not link.ledger.unsettled for link in consumer.session.engine.links.values())
+
+
+def test_a_queue_that_is_gone_keeps_no_other_connection_s_queues_from_being_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconnect, "SPARE", CHANNELS - 1)
+    consumer = Consumer("amqp://nowhere.invalid", ["a", "b", "c"])
+    consumer.handler(lambda _: None)
+    with Rehearsal(consumer) as stage:
+        stage.run()
+        session = consumer.session
+        lanes = session.engine.flow.lanes
+        del stage._broker.queues["a"]
+        for lane in lanes.values():
+            lane.probing, lane.depth = True, None
+        session._connector.look_at(["a", "b", "c"])
+        assert [lane.probing for lane in lanes.values()] == [False] * 3
+        assert [lane.depth for lane in lanes.values()] == [None, 0, 0]
+        stage.declare("a")
+
+
+def test_a_host_with_fewer_channels_gets_the_rest_of_the_queues_by_one_more_connection() -> None:
+    names = [f"many.{number}" for number in range(10)]
+    consumer = Consumer("amqp://nowhere.invalid", names)
+    consumer.handler(lambda _: None)
+    with Rehearsal(consumer) as stage:
+        stage.run()
+        connector = consumer.session._connector
+        dial = connector.dial
+
+        def dial_other(uri: Uri, avoid: str) -> Connection:
+            connection = dial(uri, avoid)
+            connection.channel_max = SPARE + 6
+            return connection
+
+        connector.dial = dial_other  # type: ignore[method-assign]
+        fail(connector.lines[0])
+        connector.reconnect()
+        assert [len(line.queues) for line in connector.lines] == [6, 4]
+        until(lambda: connector.whole)
+        until(lambda: not any(thread.is_alive() for thread in connector._reopening.values()))
+        connector.tend()
+        for name in names:
+            stage.publish(name, [b"x"] * 3)
+        stage.run()
+        assert len(stage.handled) == 30
+        assert [stage.depth(name) for name in names] == [0] * 10
+
+
+def fail(line: Line) -> None:
+    """What a reader does when its connection is lost."""
+    connection, error = line.connection, ConnectionLost("cut")
+    assert connection is not None
+    connection.close()
+    for channel in list(connection._channels.values()):
+        if channel.on_lost is not None:
+            channel.on_lost(error)
+
+
+def test_an_error_that_nobody_foresaw_does_not_end_the_thread_that_connects(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reconnect, "RECONNECT", (0.001, 0.001))
+    consumer = Consumer("amqp://nowhere.invalid", ["q"])
+    consumer.handler(lambda _: None)
+    with Rehearsal(consumer) as stage:
+        stage.run()
+        connector = consumer.session._connector
+        dial, tries = connector.dial, []
+
+        def dial_again(uri: Uri, avoid: str) -> Connection:
+            tries.append(avoid)
+            if len(tries) < 3:
+                raise RuntimeError("can't start new thread")
+            return dial(uri, avoid)
+
+        connector.dial = dial_again  # type: ignore[method-assign]
+        fail(connector.lines[0])
+        connector._reopen(connector.lines[0])
+        assert connector.whole
+    assert caplog.text.count("event=connect_failed") == 2
+
+
+def test_without_a_limbo_a_message_is_rescued_to_the_end_of_its_queue_also_if_that_shows_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failures, "AT_START", 1)
+    queues = [Queue("a"), Queue("b")]
+    engine = Engine(Flow([Lane("a"), Lane("b")]), None)
+    engine.traits = {each.name: Traits("quorum") for each in queues}
+    decides = failures.Failures(engine, queues, lambda _: Retry(1), "discard")
+    engine.limbo = Limbo(engine, queues, decides)
+    sent: list[tuple[Message, Outgoing]] = []
+    connection: Any = SimpleNamespace(version=(4, 1), frame_max=131072)
+    decides.republisher = cast(Republisher, SimpleNamespace(put=lambda *pair: sent.append(pair)))
+    refused: set[str] = {limbo_queue("b")}
+    monkeypatch.setattr(copies, "declare", lambda _, wanted, __: refused & {each.name for each in wanted})
+    decides.prepare(connection)
+    channel: Any = SimpleNamespace(number=1, connection=connection, closed=False)
+    link = engine.links["b"] = Link(queues[1], channel, Outbox(connection, engine.lock))
+    raw = (1, True, "", "b", b"\0\0", b"body", link, 0)
+    decides.rescue(Message(raw, engine.settler.settle))
+    message, copy = sent.pop()
+    assert copy.routing_key == limbo_queue("b")
+    with pytest.raises(AccessRefused) as error:  # as the courier learns
+        decides.prepare(connection, copy.routing_key)
+    assert decides.barred(message, copy, error.value)
+    message, copy = sent.pop()
+    assert (copy.routing_key, copy.body) == ("b", b"body")
+    buffer = engine.flow.lanes["b"].buffer
+    assert len(buffer) == 0
+    assert decides.barred(message, copy, error.value)  # not there either: it is handled
+    assert sent == []
+    assert [entry[0] for entry in buffer] == [raw]
 
 
 def test_idle_lanes_are_probed_a_few_at_a_time() -> None:

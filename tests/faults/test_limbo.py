@@ -17,7 +17,7 @@ from leash.amqp.topology import declare_queue, state
 from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.consumer import dead_queue as dead
-from leash.consumer import limbo, upkeep
+from leash.consumer import failures, limbo, upkeep
 from leash.consumer.limbo import Limbo
 from leash.consumer.outbox import Outbox
 from leash.consumer.raw import Raw
@@ -63,10 +63,27 @@ def test_a_stop_while_a_message_is_taken_out_of_limbo(
     until(lambda: _ready(channel, limbo_queue("q")) == 1)
 
 
-@pytest.mark.parametrize("may", ["read only", "configure its queue", "configure nothing"])
+@pytest.mark.parametrize(
+    ("may", "late"),
+    [
+        ("read only", False),
+        ("configure its queue", False),
+        ("configure its queue", True),
+        ("configure nothing", False),
+    ],
+)
 def test_whoever_may_not_rescue_handles_what_came_back(
-    broker: Broker, uri: str, channel: Channel, dropped: Callable[[], int], may: str
+    broker: Broker,
+    uri: str,
+    channel: Channel,
+    dropped: Callable[[], int],
+    may: str,
+    late: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """With a limbo that cannot be declared they go to the end of the queue, whenever that shows."""
+    if late:
+        monkeypatch.setattr(failures, "AT_START", 0)
     others = fill(channel, "q", poison=None, count=12)
     for _ in range(11):
         with channel.connection.channel() as taker:
@@ -83,6 +100,8 @@ def test_whoever_may_not_rescue_handles_what_came_back(
     with consumer:
         until(lambda: seen == others)
         until(lambda: not consumer.stats().queues["q"].unsettled)
+        rescued = consumer.stats().queues["q"].counts.get("rescued", 0)
+    assert rescued == (0 if may == "read only" else len(others))
     assert empty(channel, ["q"])
     assert dropped() == 0
 

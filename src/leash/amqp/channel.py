@@ -284,8 +284,8 @@ class Channel:
     def _on_method(self, event: wire.MethodEvent | wire.ContentEvent) -> None:
         method = event.method
         if isinstance(method, commands.Channel.Close):
+            self.lost(ChannelError.of(method.reply_code or 0, method.reply_text))  # before its number is free
             self.connection.answer(wire.method(self.number, commands.Channel.CloseOk()), self)
-            self.lost(ChannelError.of(method.reply_code or 0, method.reply_text))
         elif isinstance(method, commands.Basic.Cancel):
             tag = method.consumer_tag or ""
             consumer = self._consumers.pop(tag, None)

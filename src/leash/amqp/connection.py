@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from heapq import heappop, heappush
 from typing import Any, Self
 
 from pamqp import commands
@@ -82,7 +82,8 @@ class Connection:
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}  # from before open is sent until close-ok has arrived
         self._decoder = wire.Decoder(channels=self._channels)
-        self._free: list[int] = []
+        self._free: deque[int] = deque()
+        self._highest = 0  # number of a channel, ever
         self._closing = False
         self._owed: list[tuple[bytes, Channel | None]] = []
         self._gathered: dict[int, list[bytes]] = {}  # by thread
@@ -123,12 +124,19 @@ class Connection:
         """Open a channel. It may be used at once, whether or not one waits for the broker's word."""
         with self._lock:
             self.check_open()
-            number = heappop(self._free) if self._free else len(self._channels) + 1
-            if number > self.channel_max:
-                raise AmqpError(f"all {self.channel_max} channels of this connection are in use")
+            number = self._number()
             channel = self._channels[number] = Channel(self, number)
         channel.open(wait)
         return channel
+
+    def _number(self) -> int:
+        """One that was free for the longest time: a late frame for an old channel must not meet a new one."""
+        if self._highest < self.channel_max:
+            self._highest += 1
+            return self._highest
+        if not self._free:
+            raise AmqpError(f"all {self.channel_max} channels of this connection are in use")
+        return self._free.popleft()
 
     def close(self, timeout: float = 5.0) -> None:
         """Close cleanly; a second call, or one after a loss, does nothing."""
@@ -193,7 +201,7 @@ class Connection:
         with self._lock:
             if self._channels.get(channel.number) is channel:  # not a newer one with its number
                 del self._channels[channel.number]
-                heappush(self._free, channel.number)
+                self._free.append(channel.number)
 
     def check_open(self) -> None:
         if self.error is not None:

@@ -17,9 +17,9 @@ from leash.amqp.queue_traits import Traits
 from leash.consumer.arrivals import Arrivals
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.costs import Costs
+from leash.consumer.deferred_log import Notes
 from leash.consumer.link import Link
-from leash.consumer.notes import Notes
-from leash.consumer.outbox import Claims, Outbox, claim_all, write_all
+from leash.consumer.outbox import Claim, Outbox, claim_one, write_all
 from leash.consumer.raw import LINK, Raw
 from leash.consumer.settle import Settler
 from leash.errors import AmqpError
@@ -101,7 +101,7 @@ class Engine:
         with self.lock:
             if not link.alive:
                 return
-            link.alive = False
+            link.end()
             self.arrivals.remember(link)
             if self.links.get(link.queue) is link:
                 del self.links[link.queue]
@@ -140,7 +140,7 @@ class Engine:
                     self._sleep(now, self.patience(now, since, until))
                     work, data = self._exchange(None, most, since)
             if data is not None:
-                write_all(data)
+                write_all(data, self.unwritten, self.lock)
             if work:
                 return work
             if self.stopping:
@@ -184,7 +184,7 @@ class Engine:
 
     def _exchange(
         self, finished: Finished | None, most: int | None, since: int | None, claim: bool = True
-    ) -> tuple[list[Dispatch], Claims | None]:
+    ) -> tuple[list[Dispatch], Claim | None]:
         now = self.clock.now()
         flow = self.flow
         if finished is not None:
@@ -199,7 +199,7 @@ class Engine:
                 self.flush()
         elif self._idle and (flow.buffered >= flow.batch or (flow.sidelines.next or NEVER) < self._next_look):
             self.ready.notify()  # enough work for another worker, or a worker to be woken later
-        return work, claim_all(self.unwritten) if claim else None
+        return work, claim_one(self.unwritten) if claim else None
 
     def _finish(self, now: int, finished: Finished) -> None:
         dispatches, services, done = finished
@@ -299,12 +299,15 @@ class Engine:
         if limbo and self.on_ready is not None:
             self.on_ready()
 
-    def drain(self) -> None:
-        """Write the frames that are due. Not under the lock."""
+    def drain(self, outbox: Outbox | None = None) -> bool:
+        """Write the frames that are due, and wait for those of `outbox` that another thread writes. False:
+        they are not out. Not under the lock.
+        """
         with self.lock:
-            claims = claim_all(self.unwritten)
-        if claims is not None:
-            write_all(claims)
+            claim = claim_one(self.unwritten)
+            added = 0 if outbox is None else outbox.added
+        write_all(claim, self.unwritten, self.lock)
+        return outbox is None or outbox.wait(added)
 
     # --- at run time ---
 

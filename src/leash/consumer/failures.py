@@ -84,8 +84,8 @@ class Failures:
         missing = copies.declare(connection, wanted, limbos)
         self._declared |= {copy.name for copy in wanted} - missing
         if engine.limbo is not None:
-            for name in limbos.keys() & (self._late.keys() | self._declared) - missing:
-                engine.limbo.made(limbos[name])
+            for name in limbos.keys() & (self._late.keys() | self._declared | missing):
+                engine.limbo.made(limbos[name], name not in missing)
         if target is not None and target in missing:
             raise AccessRefused(403, f"{target!r} does not exist and cannot be declared")
 
@@ -266,10 +266,10 @@ class Failures:
         self._send(message, copies.rescued(message, limbo_queue(queue) if there else queue))
 
     def barred(self, message: Message, copy: Outgoing, error: Exception) -> bool:
-        """Deal with a copy that cannot be published, for lack of permission or of its exchange: a message to
-        be rescued is handled instead, and a dead letter is parked. One that its own queue has no room for is
-        given back: waiting for room, it would keep a place in the window, and nobody would make any. True if
-        one of these was done.
+        """Deal with a copy that cannot be published, for lack of permission, of its exchange or of a limbo: a
+        message to be rescued goes to the end of its queue, or is handled instead, and a dead letter is
+        parked. One that its own queue has no room for is given back: waiting for room, it would keep a place
+        in the window, and nobody would make any. True if one of these was done.
         """
         rescued = message.outcome is Outcome.RESCUED
         if isinstance(error, Nacked):
@@ -279,8 +279,11 @@ class Failures:
             self._engine.settler.settle(message, Outcome.GIVEN_BACK, claimed=True)
             self._engine.nudge.set()
             return True
-        if rescued and self._engine.limbo is not None:
-            self._engine.limbo.cannot_rescue(message)
+        limbo, queue = self._engine.limbo, message.queue
+        if rescued and limbo is not None and copy.routing_key != queue and not limbo.exists(queue):
+            self.rescue(message)
+        elif rescued and limbo is not None:
+            limbo.cannot_rescue(message)
         elif copy.exchange:
             self._park(message, Rejected(f"rejected; it cannot be dead-lettered: {error}"))
         return rescued or bool(copy.exchange)
@@ -321,7 +324,7 @@ class Failures:
         if rescued or link.limbo:
             with engine.lock:
                 link.flush()
-            engine.drain()  # the ack must be out before anybody begins with what may end this process
+            engine.drain(link.outbox)  # the ack must be out before anybody begins with what may end us
         with engine.lock:
             if rescued and engine.limbo is not None:
                 engine.limbo.rescued(link)
@@ -335,10 +338,8 @@ class Failures:
 
 def _delayed_by_queue(message: Message) -> bool:
     """True if its queue can keep it until the next try, and is not near dropping it for that."""
-    link = message.link
-    return link.delays and delivery_limit.delivery_count(message.raw_properties) + 1 < delivery_limit.danger(
-        link.limit
-    )
+    link, count = message.link, delivery_limit.delivery_count(message.raw_properties)
+    return link.delays and count + 1 < delivery_limit.danger(link.limit)
 
 
 def _id(message: Message) -> str | None:

@@ -123,9 +123,9 @@ class Limbo:
 
     # --- what is there ---
 
-    def made(self, queue: str) -> None:
-        """Note that a queue has a limbo."""
-        self._made.add(queue)
+    def made(self, queue: str, there: bool = True) -> None:
+        """Note that a queue has a limbo, or that none can be declared."""
+        (self._made.add if there else self._made.discard)(queue)
 
     def exists(self, queue: str) -> bool:
         return queue in self._made
@@ -146,8 +146,8 @@ class Limbo:
         self._engine.wake()
 
     def connected(self, connection: Connection, outbox: Outbox) -> None:
-        self._connection, self._outbox = connection, outbox
         with self._engine.lock:
+            self._connection, self._outbox = connection, outbox
             self._links.clear()
             self._waiting.clear()
 
@@ -222,7 +222,8 @@ class Limbo:
 
     def _open(self, queue: str) -> Link:
         engine = self._engine
-        connection, outbox = self._connection, self._outbox
+        with engine.lock:
+            connection, outbox = self._connection, self._outbox
         assert connection is not None
         assert outbox is not None
         self._make_room()
@@ -240,8 +241,8 @@ class Limbo:
                 link.flush()
             idle = [name for name, link in self._links.items() if not link.ledger.unsettled]
             closed = [self._links.pop(name) for name in idle] if len(self._links) >= CHANNELS else []
-        self._engine.drain()
         for link in closed:
+            self._engine.drain(link.outbox)
             link.channel.close()
 
     def links(self) -> list[Link]:

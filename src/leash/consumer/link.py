@@ -107,6 +107,8 @@ class Link:
     def started(self) -> None:
         """The consumer has been asked for: carry out what was requested meanwhile."""
         self._starting = False
+        if not self.alive:
+            return
         if self.ending:
             self.stop()
         elif self._resized is not None:
@@ -176,7 +178,7 @@ class Link:
 
     def resume(self) -> None:
         """Consume with the new window if it is time."""
-        if self._next is None or self.ending:
+        if self._next is None or self.ending or not self.alive:
             return
         window, epoch, left = self._next
         if self._last - self.ledger.settled > left and self.ledger.unsettled:
@@ -195,6 +197,12 @@ class Link:
         self._next = None
         if self._tag is not None and self.alive and not self._starting:
             self._cancel(self._tag)
+
+    def end(self) -> None:
+        """Its channel is gone, or about to be closed."""
+        self.alive = False
+        if self.channel.closed:
+            self.outbox.forget(self.channel.number)
 
     def restart(self, window: int, epoch: int) -> None:
         """The inverse of `stop`."""

@@ -111,7 +111,8 @@ class Lanes:
                 raise Wait(_MARKER_WAIT)
             link.flush()
         try:
-            engine.drain()
+            if not engine.drain(link.outbox):
+                raise Wait(_TROUBLE_WAIT)
             topology.state(link.channel, link.queue)  # an answer means that the broker has the earlier acks
             self._follow.passed(control.move, message.queue)
         except AmqpError as error:
@@ -142,7 +143,8 @@ class Lanes:
                 if link is None:
                     return False
                 link.flush()
-            engine.drain()
+            if not engine.drain(link.outbox):
+                return False
             topology.state(link.channel, queue)
             engine.severed.append(link)
             engine.lost(link)

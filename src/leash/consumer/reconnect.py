@@ -15,7 +15,7 @@ from leash.amqp import Connection, connect
 from leash.amqp.uri import Uri
 from leash.backoff import Backoff
 from leash.consumer.engine import Engine
-from leash.consumer.line import SPARE, Line
+from leash.consumer.one_connection import SPARE, Line
 from leash.consumer.outbox import Outbox
 from leash.consumer.settings import Queue
 from leash.errors import AmqpError, ConnectionLost, ReplyTimeout
@@ -103,14 +103,19 @@ class Connector:
         first = self.lines[0].connection
         assert first is not None
         self._prepare(first)
-        while rest := self.lines[-1].keep(max(1, first.channel_max - SPARE)):
-            self.lines.append(Line(self._engine, self._uri, rest, self._prepare))
+        for line in self.lines:  # it grows meanwhile
+            self._divide(line, first)
         self.before_consuming()
         for line in self.lines[1:]:
             self._connect(line, "")
         for line in self.lines:
             line.begin()
         self._await_first()
+
+    def _divide(self, line: Line, connection: Connection) -> None:
+        """Leave the queues for which a connection has no channels to one more connection."""
+        if rest := line.keep(max(1, connection.channel_max - SPARE)):
+            self.lines.append(Line(self._engine, self._uri, rest, self._prepare))
 
     def _await_first(self) -> None:
         """The first round begins when every queue that has messages has some here, or soon after."""
@@ -167,15 +172,19 @@ class Connector:
                 self._connect(line, line.where)
                 if self.left.is_set() or self._engine.stopping:
                     break  # whoever leaves may have closed the others already
-                self.reconnects += 1
+                assert line.connection is not None
+                self._divide(line, line.connection)  # another host may allow fewer channels
+                with self._engine.lock:
+                    self.reconnects += 1
                 line.unsure = line.queues
                 self._engine.emit()  # what was noted before the loss
                 log.info("event=reconnected broker=%r host=%r", str(self._uri), line.where)
                 self._engine.nudge.set()
                 return
-            except AmqpError as error:
+            except Exception as error:
                 wait = backoff.next()
-                log.warning("event=connect_failed reason=%r wait=%.1f", str(error), wait)
+                ours = not isinstance(error, AmqpError)
+                log.warning("event=connect_failed reason=%r wait=%.1f", str(error), wait, exc_info=ours)
                 self.left.wait(wait)
         if line.connection is not None:
             line.connection.close()
@@ -201,8 +210,13 @@ class Connector:
             return
         asked = set(names)
         for line in self._open_lines():
-            line.looks.at([name for name in line.queues if name in asked])
-            asked.difference_update(line.queues)
+            mine = [name for name in line.queues if name in asked]
+            asked.difference_update(mine)
+            try:
+                if mine:
+                    line.looks.at(mine)
+            except AmqpError as error:  # the others are waited for
+                log.debug("event=interrupted host=%r reason=%r", line.where, str(error))
         with self._engine.lock:
             for name in asked:
                 self._engine.flow.not_probed(name)

@@ -213,7 +213,8 @@ class Session:
         """Send the last acks, then close the channels, which returns the other messages to their places."""
         with self.engine.lock:
             self.engine.flush()
-        self.engine.drain()
+        for line in self._connector.lines:
+            self.engine.drain(line.outbox)
         connections = self._connector.connections
         if connections:
             taken = settled(self._unsure(), _LAST_ACKS)

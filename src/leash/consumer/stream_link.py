@@ -156,6 +156,9 @@ class StreamLink(Link):
     def stop(self) -> None:
         self.ending = True
 
+    def end(self) -> None:
+        self.alive = False
+
     def restart(self, window: int, epoch: int) -> None:
         self.ending = False
         self.resize(window, epoch, None)

@@ -91,6 +91,7 @@ class Streams:
         with engine.lock:
             settings.queues.append(spec)  # where the code for failed messages looks
             engine.counts[spec.name] = Counter()
+            engine.streams.append(spec.name)
             if engine.gate is not None:
                 engine.gate.add(settings, spec)
             add_lane(engine.flow, spec.lane(settings.budget))

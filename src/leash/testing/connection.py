@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -60,7 +61,8 @@ class MemoryConnection(Connection):
         self.after_read = lambda: None
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}
-        self._free: list[int] = []
+        self._free = deque()
+        self._highest = 0
         self.channel_max = 2047
         self._broker = broker
         self._sessions: dict[int, _Session] = {}

@@ -162,6 +162,7 @@ class Line:
         engine = self._engine
         for link in [each for each in engine.severed if each.queue in self._queues]:
             engine.severed.remove(link)
+            engine.drain(link.outbox)  # a frame behind the close would end the connection
             link.channel.close()
             self._stale.add(link.queue)
         if self._opening:
