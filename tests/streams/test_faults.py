@@ -21,7 +21,7 @@ from leash.streams import (
     store_offset,
 )
 from leash.streams import reader as reader_module
-from leash.streams.offsets import last_chunk_id
+from leash.streams.offsets import Bounds, last_chunk_id
 from leash.streams.wire import Key
 from tests.consumer.kit import until
 from tests.streams.kit import everything
@@ -190,6 +190,27 @@ def test_an_offset_that_is_not_there_and_does_not_come_is_an_error(
         with pytest.raises(DataLost, match="ends before the offset that comes next") as caught:
             reader.read(timeout=60)
     assert (caught.value.expected, caught.value.first) == (500, 0)
+
+
+def test_a_leader_that_shows_nothing_yet_is_not_taken_for_a_loss(
+    stream_uri: str, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new leader, and with it every replica, has nothing to read until it knows what is replicated."""
+    monkeypatch.setattr(reader_module, "_QUIET", 0.05)
+    filled(stream_uri, stream, 0, 100)
+    looks: list[Connection] = []
+
+    def nothing_yet(connection: Connection, name: str) -> Bounds:
+        looks.append(connection)
+        return Bounds(0, 0, None) if len(looks) < 6 else first_and_end(connection, name)
+
+    monkeypatch.setattr(reader_module, "first_and_end", nothing_yet)
+    with Reader(stream_uri, stream, 500, patience=0) as reader:
+        while len(looks) < 6:
+            assert reader.read(timeout=0.1) is None
+        with pytest.raises(DataLost, match="ends before the offset that comes next"):
+            reader.read(timeout=60)
+    assert len(set(looks)) > 1  # the leader was asked
 
 
 def test_an_idle_reader_costs_next_to_nothing(

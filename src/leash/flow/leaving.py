@@ -125,4 +125,6 @@ def come_back(flow: Flow, now: int, dispatch: Dispatch, messages: list[Any], arr
         flow.sidelines.throttle(now, lane)
     if flow.total is not None:
         flow.total.refund(now, count)
+    if lane.ordered:  # its only message in work: `Flow.done` hears of none, and would leave it busy for good
+        flow.sidelines.unblock(lane, BUSY)
     return Dispatch(name, given[: len(given) - count], estimate - cost, until)

@@ -324,10 +324,11 @@ class Reader:
         elif end == position or not self._exact:
             self._idle_at = last
         elif time.monotonic() - self._heard > self._patience:  # a replica may be behind, for a while
-            if self._link.at_leader(lambda leader: first_and_end(leader, self.stream)).end < position:
-                self._lost_all("it ends before the offset that comes next")
-            else:
+            there = self._link.at_leader(lambda leader: first_and_end(leader, self.stream)).end
+            if there >= position:
                 self._link.drop(AmqpError(f"{self._link.where} is behind: it has messages up to {end} only"))
+            elif there:  # a new leader shows nothing until it has heard from a replica
+                self._lost_all("it ends before the offset that comes next")
 
     def _on_held_back(self, subscription: Subscription, last: int, end: int) -> None:
         """The broker has more than came. With filters that is usual, and the proof that there is nothing for
