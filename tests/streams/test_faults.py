@@ -199,15 +199,17 @@ def test_a_leader_that_shows_nothing_yet_is_not_taken_for_a_loss(
     monkeypatch.setattr(reader_module, "_QUIET", 0.05)
     filled(stream_uri, stream, 0, 100)
     looks: list[Connection] = []
+    replicated = threading.Event()
 
-    def nothing_yet(connection: Connection, name: str) -> Bounds:
+    def shown(connection: Connection, name: str) -> Bounds:
         looks.append(connection)
-        return Bounds(0, 0, None) if len(looks) < 6 else first_and_end(connection, name)
+        return first_and_end(connection, name) if replicated.is_set() else Bounds(0, 0, None)
 
-    monkeypatch.setattr(reader_module, "first_and_end", nothing_yet)
+    monkeypatch.setattr(reader_module, "first_and_end", shown)
     with Reader(stream_uri, stream, 500, patience=0) as reader:
         while len(looks) < 6:
             assert reader.read(timeout=0.1) is None
+        replicated.set()
         with pytest.raises(DataLost, match="ends before the offset that comes next"):
             reader.read(timeout=60)
     assert len(set(looks)) > 1  # the leader was asked
