@@ -15,7 +15,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import harness
+from bench.page_redraws import redraws
 from leash import Consumer
 from leash.amqp import Outgoing, Publisher, connect
 from leash.consumer.reporting import COST, Reporter, identity, pace, report
@@ -74,7 +74,8 @@ def main(uri: str) -> None:
         text.append(f"| {queues:,} | {report_ms:.2f} | {shares[0]:.2%} | {page_ms:.2f} | {shares[1]:.2%} |")
         print(text[-1], flush=True)
     text.append("")
-    redrawn = redraws()
+    with served(Consumer("amqp://nowhere.invalid", ["q"])) as (page, url):  # it is never started
+        redrawn = redraws(page, url)
     if redrawn:
         text.append("A redraw in Chromium, script and layout, with every number changed:\n")
         text += ["| queues | rows shown | median ms | longest ms |", "|--:|--:|--:|--:|"]
@@ -329,57 +330,3 @@ def _median(do: Callable[[], None]) -> float:
         do()
         took.append(1000 * (time.thread_time() - began))
     return statistics.median(took)
-
-
-# --- redraws ---
-
-_REDRAW = """
-(async () => {
-  const { draw, state } = await import("/draw.js");
-  const view = await (await fetch("/view.json")).json(), took = [];
-  const history = [...Array(300).keys()].map((at) => ({ t: at, rate: at, depth: at, windows: { a: at } }));
-  state.all = ROWS > 100;
-  for (let turn = 0; turn < 31; turn++) {
-    for (const q of view.queues) Object.assign(q, { depth: turn, rate: turn, in_work: turn, window: turn });
-    const began = performance.now();
-    draw(view, history);
-    document.body.offsetHeight;
-    took.push(performance.now() - began);
-  }
-  if (document.querySelectorAll("#queues tbody tr").length !== ROWS) throw new Error("rows are missing");
-  return took.slice(1);
-})()
-"""
-
-
-def redraws() -> list[dict[str, float]]:
-    """Of a page with a thousand queues: a hundred of them shown, as by default, and all."""
-    from tests.page.browser import CHROMIUM, Browser
-
-    if CHROMIUM is None:
-        return []
-    found = []
-    nobody = Consumer("amqp://nowhere.invalid", ["q"])  # it is never started: the reports are made up
-    with tempfile.TemporaryDirectory() as folder, served(nobody) as (page, url):
-        browser = Browser(Path(folder) / "profile")
-        try:
-            browser.open(url, 1600)
-            browser.until("document.documentElement.dataset.drawn")
-            for rows in (100, 1000):
-                for seconds in (0.0, 1.0):
-                    page.heard(time.time(), _report(seconds))
-                took = sorted(browser.run(_REDRAW.replace("ROWS", str(rows))))
-                found.append({"rows": rows, "median": statistics.median(took), "longest": took[-1]})
-        finally:
-            browser.stop()
-    return found
-
-
-def _report(seconds: float) -> dict[str, Any]:
-    from tests.page import kit
-
-    queues = {
-        f"tenant-{n:04d}": kit.queue(handled=int(seconds * n), depth=n, took=[n], waited=[n])
-        for n in range(1000)
-    }
-    return kit.report(seconds=seconds, queues=queues)

@@ -1,7 +1,8 @@
 """`leash.Publisher` beside pika and rabbitmq-c: persistent, mandatory, every message confirmed.
 
 pika's blocking connection, the one that people use, knows one way only: one by one. rabbitmq-c keeps as many
-messages unconfirmed as ours does.
+messages unconfirmed as ours does. Beside 8 threads that publish one by one it has 8: that is what the broker
+allows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ IN_FLIGHT = 10_000
 SIZE = 100
 OURS, PIKA, C = "leash.Publisher", "pika publisher", "rabbitmq-c"
 CASES = {
-    "One by one, from 8 threads": ("publish-threads", {OURS: 24_000, PIKA: 4_000}),
+    "One by one, from 8 threads": ("publish-threads", {OURS: 24_000, PIKA: 4_000, C: 24_000}),
     "In bulk (`publish_many`)": ("publish-many", {OURS: 60_000, PIKA: 2_000, C: 60_000}),
     "Confirms awaited later (`send`)": ("publish-later", {OURS: 60_000, PIKA: 2_000, C: 60_000}),
 }

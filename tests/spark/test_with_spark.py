@@ -15,8 +15,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from leash.amqp.uri import parse
-from leash.errors import LeashError
-from leash.spark import pipeline
 from leash.spark.metrics import PrometheusListener
 
 from .harness import declare, publish, ready
@@ -299,32 +297,6 @@ def test_a_chosen_schema_leaves_columns_out_and_unknown_ones_are_refused(
         to_parquet(reader.schema("color string").load(), tmp_path / "b").awaitTermination(300)
 
 
-def pipeline_file(uri: str, folder: Path) -> Path:
-    text = """
-        [source]
-        url = "URI"
-        queue = "q"
-        stagingLocation = "FOLDER/staging"
-        [transform]
-        sql = "select value, upper(queue) as name from source"
-        [sink]
-        format = "parquet"
-        path = "FOLDER/out"
-        checkpointLocation = "FOLDER/checkpoint"
-        trigger = "availableNow"
-        """
-    file = folder / "pipeline.toml"
-    file.write_text(text.replace("URI", uri).replace("FOLDER", str(folder)))
-    return file
-
-
-def test_a_pipeline_file_runs_to_its_end(spark: SparkSession, uri: str, tmp_path: Path) -> None:
-    declare(uri)
-    sent = publish(uri, 50)
-    pipeline.run(pipeline_file(uri, tmp_path))
-    assert written(spark, tmp_path) == sent
-
-
 @pytest.mark.parametrize(
     ("line", "instead", "says"),
     [
@@ -338,16 +310,6 @@ def test_a_pipeline_file_runs_to_its_end(spark: SparkSession, uri: str, tmp_path
         ('queue = "q"', 'queue = "nothing"', r"^the pipeline ended: [^\n]*'nothing' does not exist[^\n]*$"),
     ],
 )
-def test_what_is_wrong_in_a_pipeline_file_is_told_in_one_sentence(
-    spark: SparkSession, uri: str, tmp_path: Path, line: str, instead: str, says: str
-) -> None:
-    declare(uri)
-    file = pipeline_file(uri, tmp_path)
-    file.write_text(file.read_text().replace(line, instead))
-    with pytest.raises(LeashError, match=says):
-        pipeline.run(file)
-
-
 @pytest.mark.parametrize(("seconds", "least"), [(10, 0.5), pytest.param(30, 0.95, marks=pytest.mark.soak)])
 def test_the_rate_limit_holds_over_a_running_query(
     spark: SparkSession, uri: str, tmp_path: Path, seconds: int, least: float

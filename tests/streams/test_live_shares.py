@@ -27,7 +27,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     no message at all may be out of turn.
     """
     monkeypatch.setattr(Sidelines, "patience_for", lambda *_: 1_000 * SECOND)
-    monkeypatch.setattr("leash.consumer.upkeep._SLOW", 1_000 * SECOND)
+    monkeypatch.setattr("leash.consumer.overdue._SLOW", 1_000 * SECOND)
 
 
 @pytest.mark.parametrize("workers", [1, 4])

@@ -19,12 +19,9 @@ def recall(engine: Engine, worker: Worker) -> None:
     with engine.lock:
         if worker.begin is None or engine.stopping:
             return
-        now = engine.clock.now()
         for index, todo in enumerate(worker.todo):
-            back = [raw for raw in _drained(todo) if not _useless(engine, raw)]
-            if back:
-                arrived = [raw[ARRIVED] for raw in back]
-                worker.work[index] = engine.flow.recall(now, worker.work[index], back, arrived)
+            _come_back(engine, worker, index, _drained(todo))
+        engine.flow.rounds.rewind()
         done = worker.done[:]
         del worker.done[: len(done)]
         engine.settler.done(done)
@@ -34,12 +31,16 @@ def recall(engine: Engine, worker: Worker) -> None:
 def put_back(engine: Engine, worker: Worker, index: int, first: Raw) -> None:
     """Put back a dispatch whose permits expired, from this message on."""
     with engine.lock:
-        todo = worker.todo[index]
-        back = [raw for raw in [first, *_drained(todo)] if not _useless(engine, raw)]
-        if back:
-            now, arrived = engine.clock.now(), [raw[ARRIVED] for raw in back]
-            worker.work[index] = engine.flow.recall(now, worker.work[index], back, arrived)
-            engine.wake()
+        _come_back(engine, worker, index, [first, *_drained(worker.todo[index])])
+        engine.flow.rounds.rewind()
+        engine.wake()
+
+
+def _come_back(engine: Engine, worker: Worker, index: int, raws: list[Raw]) -> None:
+    back = [raw for raw in raws if not _useless(engine, raw)]
+    if back:
+        arrived = [raw[ARRIVED] for raw in back]
+        worker.work[index] = engine.flow.recall(engine.clock.now(), worker.work[index], back, arrived)
 
 
 def _useless(engine: Engine, raw: Raw) -> bool:

@@ -189,7 +189,7 @@ def collect(
     with engine.lock:
         total = sum(lane.charged for lane in flow.lanes.values()) or 1
         quanta = sum(lane.quantum for lane in flow.lanes.values())
-        running = upkeep.running(now)
+        running = upkeep.overdue.running(now)
         verdicts = flow.watch.verdicts()
         worst = flow.watch.worst_now()
         trip = flow.sidelines.round_trip
@@ -212,7 +212,7 @@ def collect(
         connector.reconnects,
         republisher.pending,
         republisher.trouble,
-        upkeep.overdue,
+        upkeep.overdue.count,
         float(worst.spread),
         float(worst.bound),
         {lane: why for verdict in [worst, *verdicts] for lane, why in verdict.behind.items()},

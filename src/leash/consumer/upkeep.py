@@ -1,4 +1,4 @@
-"""The upkeep thread: ticks, probes, flushes, looks into limbo, watches handlers, and writes the log."""
+"""The upkeep thread: ticks, probes, flushes, looks into limbo and after slow handlers, and writes the log."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ from leash.amqp.delivery_limit import limbo_queue
 from leash.consumer.durations import Durations
 from leash.consumer.engine import Engine
 from leash.consumer.outbox import Outbox
-from leash.consumer.recall import recall
+from leash.consumer.overdue import Overdue
 from leash.consumer.reconnect import Connector
 from leash.consumer.settings import Queue
 from leash.consumer.workers import Worker
 from leash.errors import AmqpError
 from leash.logfmt import logger
-from leash.units import SECOND
 
 log = logger("leash.consumer")
 
 TICK = 0.05
-_SLOW = 50_000_000  # ns: a batch should take a hundredth of this
 _PART, _RAREST = 30, 1_000_000_000  # ticks take this part of the time at most, unless they come this rarely
-_WARN_AT = 0.8  # of the broker's consumer timeout
 _LIMBO_EVERY, _NO_LIMBO_EVERY = 5.0, 60.0  # seconds
 _LIMBO_EACH, _NO_LIMBO_EACH = 0.02, 0.2  # or this for each of them, if that is longer
 
@@ -43,23 +40,13 @@ class Upkeep:
         self._connector = connector
         self._queues = queues
         self._workers = workers
-        self._limit = int(consumer_timeout * _WARN_AT * SECOND)
         self._limbo_at = 0.0
         self._tick_at = 0
         self._no_limbo: dict[str, float] = {}  # queue -> when to look again
-        self.overdue = 0
-        """Handlers that came near the consumer timeout."""
+        self.overdue = Overdue(engine, workers, consumer_timeout)
         self.thread = threading.Thread(target=self._run, name="leash-upkeep", daemon=True)
         connector.on_connected = self._connected
         connector.before_consuming = self.look_into_limbo
-
-    def running(self, now: int) -> dict[str, int]:
-        """For how many ns the longest handler of each queue has been running."""
-        longest: dict[str, int] = {}
-        for worker in self._workers:
-            if (begin := worker.begin) is not None:
-                longest[worker.queue] = max(now - begin, longest.get(worker.queue, 0))
-        return longest
 
     def durations(self, queue: str) -> list[Durations]:
         """How long messages of a queue waited and took, by worker."""
@@ -113,7 +100,7 @@ class Upkeep:
             connector.look_at(probes)
         if time.monotonic() >= self._limbo_at and not engine.stopping:
             self.look_into_limbo()
-        self._watch()
+        self.overdue.look()
 
     def _tick(self) -> None:
         """With thousands of queues a tick takes a while: then they come less often."""
@@ -144,22 +131,3 @@ class Upkeep:
         if spec.ordered or time.monotonic() < self._no_limbo.get(spec.name, 0.0):
             return False
         return told is None or told.kind == "quorum"
-
-    def _watch(self) -> None:
-        """Take back what waits behind a slow handler; warn of a handler that comes near the broker's timeout,
-        which would close the channel.
-        """
-        now = self._engine.clock.now()
-        for worker in self._workers:
-            begin = worker.begin
-            if begin is not None and now - begin > _SLOW:
-                recall(self._engine, worker)
-            if begin is not None and not worker.warned and now - begin > self._limit:
-                worker.warned = True
-                self.overdue += 1
-                log.warning(
-                    "event=handler_overdue queue=%r running=%.0f reason=%r",
-                    worker.queue,
-                    (now - begin) / SECOND,
-                    "near the broker's consumer timeout: it will close the channel and deliver again",
-                )

@@ -34,7 +34,7 @@ log = logger("leash.publisher")
 RECONNECT = (0.1, 5.0)
 """Seconds from one try to the next, at first and at most."""
 _LOOK = 1.0
-_GATHER = 0.0001  # seconds; see `Line.crowded`
+_GATHER = 0.00001  # seconds: hardly more than giving way; see `Line.crowded`
 _FINAL = (AuthenticationError, VirtualHostError, TlsError, ConfigError)
 """What another try does not mend, if there was never a connection."""
 

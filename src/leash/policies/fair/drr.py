@@ -251,6 +251,13 @@ class DeficitRoundRobin:
         if dry and lane.balance > 0:
             lane.balance = 0
 
+    def rewind(self) -> None:
+        """Tickets that were settled at less, because their messages came back unserved, count as never given:
+        lanes go on where they were, instead of catching up in turns of several rounds.
+        """
+        for rounds in self._tiers:
+            rounds.rewind()
+
     # In bulk
 
     def plan(self, backlog: Mapping[str, int], budget: int) -> Counter[str]:

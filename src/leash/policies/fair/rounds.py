@@ -161,6 +161,29 @@ class Rounds:
                 lane.round += rounds
                 lane.balance += rounds * lane.quantum
 
+    def rewind(self) -> None:
+        """Messages came back that were charged for, so lanes have something left of past turns. Take back
+        turns of which nothing was used, and the rounds that all have left; then the lanes that had their
+        turns last finish them. For the last messages of all, that is where things were before.
+        """
+        waiting = [lane for lane in [*self.turns, *self.held.values()] if lane.visible or lane.expected]
+        waiting = [lane for lane in waiting if not lane.blocked]
+        for lane in waiting:
+            if lane.granted and lane.balance >= lane.quantum:
+                lane.granted = False
+                lane.balance -= lane.quantum
+                lane.round -= 1
+        rounds = max(0, min((lane.balance // lane.quantum for lane in waiting), default=0))
+        for lane in waiting:
+            lane.balance -= rounds * lane.quantum
+        for _ in range(len(self.turns)):
+            lane = self.turns[-1]
+            if lane.granted or lane.balance <= 0:
+                break
+            self._seen(lane)
+            lane.granted = True
+            self.turns.rotate(1)
+
     def _hold(self, lane: Lane) -> None:
         lane.listed = False
         self.held[lane.name] = lane
