@@ -140,7 +140,7 @@ class StalledLog:
         self._lock = threading.Lock()
         self.stalled = False
         self.stalls = 0
-        node.ctl("eval", _STALLER % str(self._folder), timeout=300)
+        node.eval(_STALLER % str(self._folder), timeout=300)
 
     def tell(self, what: str) -> None:
         signal = self._folder / what

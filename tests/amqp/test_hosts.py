@@ -15,6 +15,7 @@ from leash import errors
 from leash.amqp import Connection, Outgoing, Publisher, connect, topology, wire
 from leash.amqp.uri import Uri, parse
 from leash.broker import Broker
+from tests.admin import limit
 from tests.amqp import fake
 from tests.amqp.test_connection import free_port
 from tests.amqp.test_wire import delivery
@@ -206,7 +207,7 @@ def test_a_message_cut_in_two_by_the_end_of_its_channel_leaves_nothing() -> None
 def test_a_virtual_host_that_is_down_on_a_real_broker_is_no_refusal(broker: Broker, uri: str) -> None:
     name = parse(uri).vhost
     there = f'[X] = [X || X <- ets:tab2list(rabbit_vhost_sup_sup), element(2, X) =:= <<"{name}">>]'
-    broker.ctl("eval", f"{there}, supervisor:terminate_child(rabbit_vhost_sup_sup, element(4, X)).")
+    broker.eval(f"{there}, supervisor:terminate_child(rabbit_vhost_sup_sup, element(4, X)).")
     try:
         with pytest.raises(errors.ConnectError, match="is down") as caught:
             connect(uri)
@@ -217,14 +218,13 @@ def test_a_virtual_host_that_is_down_on_a_real_broker_is_no_refusal(broker: Brok
 
 
 def test_a_full_virtual_host_on_a_real_broker_is_no_refusal(broker: Broker, uri: str) -> None:
-    vhost = parse(uri).vhost
-    broker.ctl("set_vhost_limits", "-p", vhost, '{"max-connections": 0}')
+    limit(broker, uri, "max-connections", 0)
     try:
         with pytest.raises(errors.ConnectError, match="limit") as caught:
             connect(uri)
         assert type(caught.value) is errors.ConnectError
     finally:
-        broker.ctl("clear_vhost_limits", "-p", vhost)
+        limit(broker, uri, "max-connections", None)
     connect(uri).close()
 
 

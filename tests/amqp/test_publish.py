@@ -20,6 +20,7 @@ from leash.amqp import (
 )
 from leash.amqp.publish import refused
 from leash.broker import Broker
+from tests.admin import memory_alarm, unblock
 
 
 def test_a_hundred_thousand_confirmed_messages_are_all_there(
@@ -127,8 +128,7 @@ def test_publishing_waits_while_the_broker_is_under_a_memory_alarm(
         channel = watching.channel()
         topology.declare_queue(channel, "q")
         publisher = Publisher(opened, timeout=2)
-        broker.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
-        try:
+        with memory_alarm(broker):
             began = time.monotonic()
             with pytest.raises(errors.PublishBlocked, match="low on memory"):
                 publisher.publish([Outgoing(b"x", "", "q")] * 10)
@@ -146,11 +146,9 @@ def test_publishing_waits_while_the_broker_is_under_a_memory_alarm(
                 thread.start()
                 thread.join(1)
                 assert thread.is_alive()
-                broker.ctl("set_vm_memory_high_watermark", "0.6")
+                unblock(broker)
                 thread.join(60)
                 assert not thread.is_alive()
-        finally:
-            broker.ctl("set_vm_memory_high_watermark", "0.6")
         deadline = time.monotonic() + 60
         while topology.state(channel, "q").ready < 20 and time.monotonic() < deadline:
             time.sleep(0.05)

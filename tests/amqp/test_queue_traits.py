@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +9,11 @@ import pytest
 from leash.amqp import Channel, Connection, connect, topology
 from leash.amqp import queue_traits as traits_module
 from leash.amqp.queue_traits import Traits, traits
-from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.consumer import Queue
 from leash.consumer.inspection import refused
 from leash.errors import NotFound
+from tests.admin import add_user
 
 
 @pytest.mark.parametrize(
@@ -84,10 +83,7 @@ def test_a_queue_that_is_declared_while_it_is_asked_about(
 
 def test_somebody_who_may_not_ask(broker: Broker, uri: str, channel: Channel) -> None:
     topology.declare_queue(channel, "it", kind="quorum")
-    vhost = parse(uri).vhost
-    broker.ctl("add_user", vhost, "secret")
-    broker.ctl("set_permissions", "-p", vhost, vhost, "^$", ".*", ".*")
-    with connect(replace(parse(uri), username=vhost, password="secret")) as other:
+    with connect(add_user(broker, uri, "^$")) as other:
         assert traits(other, "it") is None
         with pytest.raises(NotFound):
             traits(other, "nowhere")

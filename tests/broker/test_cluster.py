@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 def peers(node: Broker, *wanted: Broker) -> str:
     """The nodes that a node is connected to, as Erlang prints them, once it has tried to reach some."""
     pings = "".join(f"net_adm:ping('{each.name}'), " for each in wanted)
-    return node.ctl("eval", f"{pings} nodes().")
+    return node.eval(f"{pings} nodes().")
 
 
 def publish(uri: str, count: int) -> None:

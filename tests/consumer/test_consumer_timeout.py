@@ -21,9 +21,9 @@ SINGLE = {"x-single-active-consumer": True}
 @pytest.fixture(autouse=True)
 def impatient(broker: Broker) -> Iterator[None]:
     """Half a second instead of half an hour, for channels that are opened from now on."""
-    broker.ctl("eval", _SET.format(500, 100))
+    broker.eval(_SET.format(500, 100))
     yield
-    broker.ctl("eval", _SET.format(1_800_000, 60_000))
+    broker.eval(_SET.format(1_800_000, 60_000))
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])

@@ -12,9 +12,9 @@ from pamqp.common import FieldTable
 from leash import Consumer, Message, Retry
 from leash.amqp import Channel, Outgoing, Properties, Publisher
 from leash.amqp.topology import declare_queue, delete_queue
-from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.errors import ConfigError
+from tests.admin import limit, memory_alarm
 from tests.consumer.kit import depth, fill, publish, running, until
 
 _PATIENCE = "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, {})."
@@ -23,9 +23,9 @@ _PATIENCE = "application:set_env(rabbit, dead_letter_worker_publisher_confirm_ti
 @pytest.fixture
 def impatient(broker: Broker) -> Iterator[None]:
     """A broker that tries again after a second to pass on what a queue did not take, not after 3 minutes."""
-    broker.ctl("eval", _PATIENCE.format(1000))
+    broker.eval(_PATIENCE.format(1000))
     yield
-    broker.ctl("eval", _PATIENCE.format(180_000))
+    broker.eval(_PATIENCE.format(180_000))
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -88,7 +88,7 @@ def test_a_virtual_host_that_is_full_is_named_at_the_start(
     channel: Channel, uri: str, broker: Broker
 ) -> None:
     declare_queue(channel, "q")
-    broker.ctl("set_vhost_limits", "-p", parse(uri).vhost, '{"max-queues": 1}')
+    limit(broker, uri, "max-queues", 1)
     consumer = Consumer(uri, ["q"])
     consumer.handler(lambda _: None)
     with pytest.raises(ConfigError, match=r"leash\.(retry|dead)\.q.*limit"):
@@ -114,10 +114,10 @@ def test_one_that_fills_up_later_is_named_and_copies_go_on_once_there_is_room(
     with running(consumer):
         until(begun.is_set)
         delete_queue(channel, "leash.retry.q.100")
-        broker.ctl("set_vhost_limits", "-p", parse(uri).vhost, '{"max-queues": 1}')
+        limit(broker, uri, "max-queues", 1)
         go.set()
         until(lambda: "limit" in (consumer.stats().republish_trouble or ""))
-        broker.ctl("clear_vhost_limits", "-p", parse(uri).vhost)
+        limit(broker, uri, "max-queues", None)
         until(lambda: tries == [0, 1], what=f"{tries}")
 
 
@@ -133,12 +133,9 @@ def test_a_stop_with_copies_that_are_not_confirmed_says_so(
         failed.append(message.body)
         raise ValueError
 
-    broker.ctl("set_vm_memory_high_watermark", "0.0000001")
-    try:
+    with memory_alarm(broker):
         consumer.start()
         until(lambda: len(failed) == 16)
         until(lambda: consumer.stats().republishing == 16)
         assert consumer.stop() is False
-    finally:
-        broker.ctl("set_vm_memory_high_watermark", "0.4")
     until(lambda: depth(channel, "q") + depth(channel, "leash.retry.q.2000") >= 16)

@@ -19,6 +19,7 @@ from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.consumer.copy_courier import Courier, Republisher
 from leash.lab.proxy import Proxy
+from tests.admin import memory_alarm, unblock
 from tests.consumer.kit import depth, fill, publish, running, until
 
 
@@ -29,7 +30,7 @@ def on_the_queue(broker: Broker, channel: Channel, name: str, what: str) -> None
     done = f"ra:{what}(quorum_queues, amqqueue:get_pid(Q))"
     if what in ("suspend", "resume"):
         done = f"sys:{what}(element(1, amqqueue:get_pid(Q)))"
-    broker.ctl("eval", f"{found}, {done}.")
+    broker.eval(f"{found}, {done}.")
 
 
 def test_a_queue_that_takes_no_copies_holds_up_no_other(channel: Channel, uri: str, broker: Broker) -> None:
@@ -241,17 +242,14 @@ def test_an_ordered_queue_goes_on_only_when_what_failed_is_parked(
         if message.body == b"1":
             raise ValueError("never")
 
-    broker.ctl("set_vm_memory_high_watermark", "0.0000001")
-    try:
+    with memory_alarm(broker):
         with running(consumer):
             until(lambda: len(order) == 2)
             time.sleep(1)
             assert order == [b"0", b"1"]
-            broker.ctl("set_vm_memory_high_watermark", "0.4")
+            unblock(broker)
             until(lambda: len(order) == 4)
             assert depth(channel, "leash.dead.q") == 1
-    finally:
-        broker.ctl("set_vm_memory_high_watermark", "0.4")
     assert order == [b"0", b"1", b"2", b"3"]
 
 

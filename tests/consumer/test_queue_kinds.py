@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from leash import Consumer, Message, Queue
 from leash.amqp import Channel
 from leash.amqp.queue_traits import traits
 from leash.amqp.topology import declare_queue, delete_queue, state
-from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.errors import ConfigError
 from leash.lab.proxy import Proxy
+from tests.admin import add_user
 from tests.consumer.kit import depth, fill, publish, running, until
 
 COUNT = 3000
@@ -58,11 +56,8 @@ def test_windows_change_without_the_right_to_ask_what_a_queue_is(
     declare_queue(channel, "q", auto_delete=True)
     declare_queue(channel, "leash.dead.q")
     publish(channel, "q", _numbers(COUNT))
-    place = parse(uri)
-    broker.ctl("add_user", place.vhost, "secret")
-    broker.ctl("set_permissions", "-p", place.vhost, place.vhost, "^$", ".*", ".*")
     seen: list[bytes] = []
-    consumer = Consumer(replace(place, username=place.vhost, password="secret"), ["q"], retry=None)
+    consumer = Consumer(add_user(broker, uri, "^$"), ["q"], retry=None)
     consumer.handler(lambda message: seen.append(message.body))
     with running(consumer):
         until(lambda: len(seen) == COUNT, what=f"{len(seen)}")

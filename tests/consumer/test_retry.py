@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +18,7 @@ from leash.amqp.uri import Uri, parse
 from leash.broker import Broker
 from leash.consumer.copies import _properties
 from leash.errors import ConfigError
+from tests.admin import add_user, memory_alarm
 from tests.consumer.kit import depth, fill, publish, running, until
 
 
@@ -169,14 +169,11 @@ def test_a_blocked_broker_holds_up_only_what_failed(channel: Channel, uri: str, 
         done.append(message.body)
 
     with running(consumer):
-        broker.ctl("set_vm_memory_high_watermark", "0.0000001")
-        try:
+        with memory_alarm(broker):
             go.set()
             until(lambda: len(done) >= 198)
             assert consumer.stats().republishing == 2
             assert tries[1] == 0
-        finally:
-            broker.ctl("set_vm_memory_high_watermark", "0.4")
         until(lambda: len(done) == 200)
     assert tries[1] == 2
     assert sorted(done) == sorted(str(number).encode() for number in range(200))
@@ -215,22 +212,15 @@ def test_what_an_ordered_lane_is_done_with_cannot_be_requeued(channel: Channel, 
 
 
 @pytest.fixture
-def worker(broker: Broker, uri: str) -> Iterator[tuple[Uri, Callable[[str], None]]]:
+def worker(broker: Broker, uri: str) -> Iterator[tuple[Uri, Callable[[str], object]]]:
     """A user, and what sets where he may write to."""
-    place = parse(uri)
-    broker.ctl("add_user", place.vhost, "secret")
-
-    def may_write(where: str) -> None:
-        broker.ctl("set_permissions", "-p", place.vhost, place.vhost, ".*", where, ".*")
-
-    may_write(".*")
-    yield replace(place, username=place.vhost, password="secret"), may_write
-    broker.ctl("delete_user", place.vhost)
+    yield add_user(broker, uri, ".*"), lambda where: add_user(broker, uri, ".*", where)
+    broker.management.ask("DELETE", f"/api/users/{parse(uri).vhost}")
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_user_who_may_not_publish_is_told_at_the_start(
-    channel: Channel, worker: tuple[Uri, Callable[[str], None]], ordered: bool
+    channel: Channel, worker: tuple[Uri, Callable[[str], object]], ordered: bool
 ) -> None:
     theirs, may_write = worker
     fill(channel, "q", 1, arguments={"x-single-active-consumer": True} if ordered else None)
@@ -253,7 +243,7 @@ def test_a_user_who_may_not_publish_is_told_at_the_start(
 
 
 def test_an_ordered_queue_waits_at_what_this_user_may_not_park_and_says_so(
-    channel: Channel, worker: tuple[Uri, Callable[[str], None]], caplog: pytest.LogCaptureFixture
+    channel: Channel, worker: tuple[Uri, Callable[[str], object]], caplog: pytest.LogCaptureFixture
 ) -> None:
     theirs, may_write = worker
     fill(channel, "q", 4, arguments={"x-single-active-consumer": True})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import pytest
 
@@ -14,7 +13,6 @@ from leash.amqp import Channel, Outgoing, Properties, Publisher, connect, delive
 from leash.amqp.delivery_limit import declare_limbo, limbo_queue
 from leash.amqp.settling import settled
 from leash.amqp.topology import declare_queue, state
-from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.consumer import dead_queue as dead
 from leash.consumer import failures, limbo, upkeep
@@ -23,6 +21,7 @@ from leash.consumer.outbox import Outbox
 from leash.consumer.raw import Raw
 from leash.errors import NotFound, Rejected
 from leash.units import SECOND
+from tests.admin import add_user
 from tests.conftest import StalledLog
 from tests.consumer.kit import publish, until
 from tests.faults.queues import empty, fill, parked, until_it_comes
@@ -89,12 +88,8 @@ def test_whoever_may_not_rescue_handles_what_came_back(
         with channel.connection.channel() as taker:
             taken = [until_it_comes(taker, "q") for _ in others]
             assert len(set(taken)) == len(others)
-    place = parse(uri)
-    broker.ctl("add_user", place.vhost, "secret")
     configure, write = "^q$" if may == "configure its queue" else "^$", "^$" if may == "read only" else ".*"
-    broker.ctl("set_permissions", "-p", place.vhost, place.vhost, configure, write, ".*")
-    theirs = replace(place, username=place.vhost, password="secret")
-    consumer = Consumer(theirs, ["q"], retry=None, on_exhausted="discard")
+    consumer = Consumer(add_user(broker, uri, configure, write), ["q"], retry=None, on_exhausted="discard")
     seen: set[str] = set()
     consumer.handler(lambda message: seen.add(f"q {message.body.decode()}"))
     with consumer:

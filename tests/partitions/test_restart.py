@@ -86,10 +86,10 @@ def test_with_one_worker_a_restart_changes_nothing_and_without_leash_finds_out_w
     layout = partitions.declare(uri)
     name = "rabbit, default_worker_pool_size"
     again = "rabbit:stop(), rabbit:start()"
-    broker.ctl("eval", f"application:set_env({name}, 1), {again}, application:unset_env({name}).")
+    broker.eval(f"application:set_env({name}, 1), {again}, application:unset_env({name}).")
     assert check(uri, "orders") == (layout, layout)
     assert partitions.plan(uri).nothing
-    broker.ctl("eval", f"{again}.")  # several workers: where the order is not kept, any may come of it
+    broker.eval(f"{again}.")  # several workers: where the order is not kept, any may come of it
     _, found = check(uri, "orders", fix=True)
     assert sorted(found.order) == list(range(120))
     if layout.version is not None and layout.version >= KEEPS_ITS_RING:

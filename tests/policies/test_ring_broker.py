@@ -242,7 +242,7 @@ def restart_with_one_worker(broker: Broker) -> None:
     """Start the node's applications again, so that bindings are recovered one after the other."""
     name = "rabbit, default_worker_pool_size"
     again = "rabbit:stop(), rabbit:start()"
-    broker.ctl("eval", f"application:set_env({name}, 1), {again}, application:unset_env({name}).")
+    broker.eval(f"application:set_env({name}, 1), {again}, application:unset_env({name}).")
 
 
 def test_headers_of_every_type_land_as_predicted(

@@ -22,6 +22,7 @@ from leash.errors import (
     PublishBlocked,
     Unroutable,
 )
+from tests.admin import memory_alarm
 from tests.consumer.kit import depth
 from tests.publisher.kit import bodies_in, together
 
@@ -109,8 +110,7 @@ def test_an_alarm_is_named_once_the_time_is_over(uri: str, channel: Channel, bro
     with Publisher(uri, timeout=3) as short, Publisher(uri, timeout=None) as patient:
         for each in (short, patient):
             each.publish(b"before", "q")
-        broker.ctl("set_vm_memory_high_watermark", "0.000001")
-        try:
+        with memory_alarm(broker):
             seen = 0
             deadline = time.monotonic() + 60
             while not seen and time.monotonic() < deadline:
@@ -123,8 +123,6 @@ def test_an_alarm_is_named_once_the_time_is_over(uri: str, channel: Channel, bro
             waiting = patient.send(b"after", "q")
             with pytest.raises(TimeoutError):
                 waiting.result(0.5)
-        finally:
-            broker.ctl("set_vm_memory_high_watermark", "0.6")
         waiting.result(60)
         short.publish(b"again", "q")
 

@@ -145,7 +145,7 @@ def test_the_brokers_disk_and_memory_do_not_grow_with_the_cycles(
                 cycles += till.take_some(64, 1.0)
             files = [file for file in node.folder.rglob("*") if file.is_file() and "log" not in file.parts]
             disk = sum(file.stat().st_size for file in files if file.exists()) / 1e6
-            memory = int(node.ctl("eval", "erlang:memory(total).")) / 1e6
+            memory = int(node.eval("erlang:memory(total).")) / 1e6
             looks.append((disk, memory))
             print(f"{cycles} cycles: disk {disk:.1f} MB, memory {memory:.0f} MB", flush=True)  # noqa: T201
     disks, memories = zip(*looks, strict=True)

@@ -15,6 +15,7 @@ from leash.errors import PublishBlocked
 from leash.spark import sink
 from leash.spark.settings import sink_settings
 from leash.spark.source import SplitPartition
+from tests.admin import memory_alarm
 
 from .harness import Query, declare, options, publish, ready, values, wait_plan
 
@@ -79,25 +80,19 @@ def test_a_broker_that_restarts_while_a_task_reads_is_waited_for(
 def test_a_memory_alarm_does_not_stop_the_source(broker: Broker, uri: str, tmp_path: Path) -> None:
     declare(uri)
     sent = publish(uri, 500)
-    broker.ctl("set_vm_memory_high_watermark", "0.000001")
-    try:
+    with memory_alarm(broker):
         assert sorted(values(Query(options(uri, tmp_path)).drain())) == sent
-    finally:
-        broker.ctl("set_vm_memory_high_watermark", "0.4")
 
 
 def test_a_sink_waits_for_an_alarm_to_end_and_then_says_what_holds_it_up(broker: Broker, uri: str) -> None:
     declare(uri)
     settings = sink_settings({"url": uri, "routingKey": "q", "confirmTimeout": "2s"})
     batch = pa.record_batch({"value": [b"x"] * 10})
-    broker.ctl("set_vm_memory_high_watermark", "0.000001")
-    try:
+    with memory_alarm(broker):
         started = time.monotonic()
         with pytest.raises(PublishBlocked, match="blocks publishers"):
             sink.publish(settings, iter([batch]), "job-0")
         assert time.monotonic() - started >= 2
-    finally:
-        broker.ctl("set_vm_memory_high_watermark", "0.4")
     assert sink.publish(settings, iter([batch]), "job-0").rows == 10
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from leash.amqp import Outgoing, Properties, Publisher, connect, topology
 from leash.amqp.delivery_limit import declare_limbo, limbo_queue
-from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.errors import ConfigError, StagingError
+from tests.admin import set_policy
 
 from . import victim
 from .harness import Query, Row, declare, delete, options, publish, ready, unflagged, values, wait_plan
@@ -240,8 +240,7 @@ def test_a_queue_made_again_that_keeps_no_order_is_refused_and_nothing_is_lost(
 
 
 def test_a_policy_may_give_limbo_a_limit(uri: str, staging: Path, broker: Broker) -> None:
-    limits = ("everything", ".*", '{"delivery-limit": 20}')
-    broker.ctl("set_policy", "-p", parse(uri).vhost, *limits)
+    set_policy(broker, uri, delivery_limit=20)
     query = Query(_given(uri, staging, True, maxRecordsPerTrigger=80))
     sent = publish(uri, 100)
     assert query.plan()
@@ -258,8 +257,7 @@ def test_limbo_may_hold_more_than_one_window_does(
     """A window of 65,535 messages, which is 40 here."""
     monkeypatch.setattr("leash.spark.task.ordered.PREFETCH_MAX", 40)
     if limit is not None:
-        policy = ("everything", ".*", f'{{"delivery-limit": {limit}}}')
-        broker.ctl("set_policy", "-p", parse(uri).vhost, *policy)
+        set_policy(broker, uri, delivery_limit=limit)
     query = Query(_given(uri, staging, True, maxRecordsPerTrigger=30))
     with connect(uri) as link:
         declare_limbo(link, "q")

@@ -16,6 +16,7 @@ from leash.broker import Broker
 from leash.errors import ConfigError, TopologyError
 from leash.partitions import Partitions, gates, layout_store
 from leash.spark.settings import sink_settings, source_settings
+from tests.admin import memory_alarm
 from tests.consumer.kit import until
 from tests.partitions.helpers import publish, random_keys, weights
 
@@ -137,15 +138,12 @@ def test_a_marker_that_an_alarm_keeps_from_being_passed_leaves_nobody_behind_and
         publisher.publish([Outgoing(b"1", "", "old"), gates.marker("orders", 1, "old")])
         publisher.publish([Outgoing(b"2", "", "old")])
     assert wait_plan(query)
-    broker.ctl("set_vm_memory_high_watermark", "0.000001")
-    try:
+    with memory_alarm(broker):
         rows = query.read()
         assert numbers(rows) == [1, 2]
         with connect(uri) as connection, connection.channel() as channel:
             until(lambda: topology.state(channel, "old").consumers == 0)
             assert layout_store.recall(connection, "orders").passed == {}
-    finally:
-        broker.ctl("set_vm_memory_high_watermark", "0.4")
     assert ready(uri, "old", expect=2) == 2  # the marker and what came after it; what came before is acked
     assert wait_plan(query, 10)
     again = query.read()

@@ -11,6 +11,7 @@ from leash.amqp import Channel, Connection, Publisher, connect, topology
 from leash.broker import Broker
 from leash.consumer import Consumer
 from leash.errors import TopologyError
+from tests.admin import memory_alarm, unblock
 from tests.consumer.kit import running
 from tests.tenants.kit import JOBS, Ledger, Workers, message, send
 from tests.waiting import until
@@ -170,13 +171,10 @@ def test_an_alarm_drops_nothing_although_the_queue_has_a_delivery_limit(
     consumer = Consumer(uri, tenants=JOBS)
     consumer.handler(lambda message: seen.append(int(message.body)))
     monkeypatch.setattr("leash.fleet.feed.Publisher", Impatient)
-    broker.ctl("set_vm_memory_high_watermark", "0.0000001")
-    try:
+    with memory_alarm(broker):
         with running(consumer):
             until(lambda: waits >= 10)
             assert seen == []
-            broker.ctl("set_vm_memory_high_watermark", "0.4")
+            unblock(broker)
             until(lambda: len(seen) >= 50)
-    finally:
-        broker.ctl("set_vm_memory_high_watermark", "0.4")
     assert sorted(seen) == list(range(50))

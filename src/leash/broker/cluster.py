@@ -115,7 +115,7 @@ class Cluster(Private):
         if not here or not there:
             raise ConfigError("nodes", here, f"some of {', '.join(self._names())}, and not all")
         up = [node.name for node in self.nodes if node.running]
-        nodes[0].ctl("eval", _bound(_SPLIT, Here=here, There=there, Up=up))
+        nodes[0].eval(_bound(_SPLIT, Here=here, There=there, Up=up))
         try:
             yield
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -111,20 +112,30 @@ class Broker(Private):
 
     def ctl(self, *arguments: str, tool: str = "rabbitmqctl", timeout: float = 180.0) -> str:
         """Run rabbitmqctl (or rabbitmq-diagnostics, ...) against this node; returns what it prints."""
-        node = self.known()
-        command = [str(files.home() / tool), "-q", "-n", node["name"], *arguments]
+        command = [str(files.home() / tool), "-q", "-n", self.known()["name"], *arguments]
+        return self._tool(f"{tool} {arguments[0]}", command, timeout)
+
+    def eval(self, expression: str, timeout: float = 180.0) -> str:
+        """Have this node evaluate Erlang; returns the result as Erlang prints it."""
+        call = shutil.which("erl_call")  # a hundredth of the CPU that `rabbitmqctl` takes
+        if call is None:
+            return self.ctl("eval", expression, timeout=timeout)
+        address = f"127.0.0.1:{self.port('distribution')}"
+        told = self._tool("erl_call", [call, "-r", "-address", address, "-e"], timeout, expression)
+        if not told.startswith("{ok, "):
+            raise BrokerError(f"{expression} failed: {told}")
+        return told.removeprefix("{ok, ").rstrip().removesuffix("}")
+
+    def _tool(self, what: str, command: list[str], timeout: float, given: str = "") -> str:
+        environment = files.environment(self.folder, self.known())
         try:
             done = subprocess.run(
-                command,
-                env=files.environment(self.folder, node),
-                capture_output=True,
-                text=True,
-                timeout=timeout,
+                command, env=environment, input=given, capture_output=True, text=True, timeout=timeout
             )
         except subprocess.TimeoutExpired:
-            raise BrokerError(f"{tool} {arguments[0]} did not end within {timeout:g} s") from None
+            raise BrokerError(f"{what} did not end within {timeout:g} s") from None
         if done.returncode:
-            raise BrokerError(f"{tool} {arguments[0]} failed: {(done.stderr or done.stdout).strip()}")
+            raise BrokerError(f"{what} failed: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
     @property
@@ -162,7 +173,7 @@ class Broker(Private):
             try:
                 self._wait_ready(progress)
                 if again and "cluster" not in node:
-                    self.ctl("eval", _ELECT)
+                    self.eval(_ELECT)
                 return
             except _Unlucky as error:
                 unlucky = error
