@@ -145,6 +145,24 @@ def test_slow_work_is_acked_one_by_one_and_fast_work_in_batches() -> None:
     assert (window.ack_batch, window.window) == (1, 50)
 
 
+def test_a_window_without_room_for_an_ack_batch_keeps_its_credit_when_work_gets_slow() -> None:
+    window = Window(15, ack_batch=128, most=15, round_trip=MS)
+    feed(window, [0] * 101_000, service=1_000)
+    assert (window.ack_batch, window.window) == (128, 15)
+    feed(window, [0] * 101, service=4 * MS, start=SECOND)
+    assert (window.ack_batch, window.window) == (1, 15)
+
+
+def test_a_starved_lane_beside_others_gets_a_turn_at_once_and_keeps_it() -> None:
+    """With less, the round waits for it twice, whatever the others have; and more brings no more messages."""
+    window = Window(1, round_trip=10 * MS, quantum=4, quanta=4000)
+    window.round_time = 40 * MS
+    feed(window, [0] * 20, service=10_000, starved=1)
+    for number in range(1, 40):
+        feed(window, [0] * 20, service=10_000, starved=1, start=number * SECOND)
+        assert window.window >= 4
+
+
 def test_the_ack_batch_does_not_follow_a_service_time_that_flutters() -> None:
     window = Window(50, ack_batch=64, round_trip=MS)
     feed(window, [0] * 4000, service=30_000)

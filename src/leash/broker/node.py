@@ -121,7 +121,7 @@ class Broker(Private):
         if call is None:
             return self.ctl("eval", expression, timeout=timeout)
         address = f"127.0.0.1:{self.port('distribution')}"
-        told = self._tool("erl_call", [call, "-r", "-address", address, "-e"], timeout, expression)
+        told = self._tool("erl_call", [call, "-r", "-address", address, "-e"], timeout, f"{expression}\n")
         if not told.startswith("{ok, "):
             raise BrokerError(f"{expression} failed: {told}")
         return told.removeprefix("{ok, ").rstrip().removesuffix("}")

@@ -21,6 +21,7 @@ log = logger("leash.consumer")
 
 TICK = 0.05
 _PART, _RAREST = 30, 1_000_000_000  # ticks take this part of the time at most, unless they come this rarely
+_SOON = 4  # the first ones with work: this part, then twice, then three times as many
 _LIMBO_EVERY, _NO_LIMBO_EVERY = 5.0, 60.0  # seconds
 _LIMBO_EACH, _NO_LIMBO_EACH = 0.02, 0.2  # or this for each of them, if that is longer
 
@@ -42,6 +43,7 @@ class Upkeep:
         self._workers = workers
         self._limbo_at = 0.0
         self._tick_at = 0
+        self._ticks = 0  # since there was nothing to do
         self._no_limbo: dict[str, float] = {}  # queue -> when to look again
         self.overdue = Overdue(engine, workers, consumer_timeout)
         self.thread = threading.Thread(target=self._run, name="leash-upkeep", daemon=True)
@@ -103,12 +105,16 @@ class Upkeep:
         self.overdue.look()
 
     def _tick(self) -> None:
-        """With thousands of queues a tick takes a while: then they come less often."""
+        """With thousands of queues a tick takes a while, so they come less often; but not when work has just
+        begun, and windows are to be found for it.
+        """
         engine = self._engine
         now = engine.clock.now()
         if now >= self._tick_at:
+            self._ticks = self._ticks + 1 if engine.flow.buffered else 0
             engine.flow.tick(now)
-            self._tick_at = now + min(_RAREST, _PART * (engine.clock.now() - now))
+            rests = min(_PART, _SOON * self._ticks) if self._ticks else _PART
+            self._tick_at = now + min(_RAREST, rests * (engine.clock.now() - now))
 
     def look_into_limbo(self) -> None:
         """Look for messages that other processes, or earlier runs, put into limbo."""

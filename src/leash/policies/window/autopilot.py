@@ -59,6 +59,7 @@ class Window:
     __slots__ = (
         "_cv2",
         "_cv2_before",
+        "_designed",
         "_hurry",
         "_most_acks",
         "_opens",
@@ -108,6 +109,7 @@ class Window:
         self.quanta = self.quantum if quanta is None else whole("quanta", quanta, quantum)
         self.percent = 100
         """The percentage of the pool that the lane's tier gets while other tiers have work."""
+        self._designed: tuple[object, int] = None, 0
         self.set_rate(rate, burst)
         self.service: int | None = None
         """Mean service time of the last epoch that measured any, in ns."""
@@ -125,6 +127,7 @@ class Window:
         """The lane's token bucket, or None."""
         self._rate = None if rate is None else per_second("rate", rate)
         self.burst = whole("burst", burst, 1)
+        self._designed = None, 0
 
     def observe(
         self,
@@ -182,10 +185,16 @@ class Window:
         """How long a message waits here, in ns, if the window is what the model asks for."""
         if self.service is None or self.round_trip is None:
             return 0
-        ideal = self._model(self.round_trip) - self.ack_batch + 1
-        if self._rate is not None and SECOND / self._rate > Fraction(self.service, self.workers):
-            return standing_wait(ideal, self.round_trip, int(SECOND / self._rate))
-        return standing_wait(ideal, self.round_trip, self.service, self.workers)
+        given = (self.epoch, self.service, self.round_trip, self.quanta, self.percent)
+        if given != self._designed[0]:  # it is asked for at every tick, and takes a while
+            self._designed = given, self._designed_wait(self.service, self.round_trip)
+        return self._designed[1]
+
+    def _designed_wait(self, service: int, round_trip: int) -> int:
+        ideal = self._model(round_trip) - self.ack_batch + 1
+        if self._rate is not None and SECOND / self._rate > Fraction(service, self.workers):
+            return standing_wait(ideal, round_trip, int(SECOND / self._rate))
+        return standing_wait(ideal, round_trip, service, self.workers)
 
     def _set_bar(self) -> None:
         tally = self._tally
@@ -206,6 +215,10 @@ class Window:
         tally, old, batch = self._tally, self.window, self.ack_batch
         self._learn(tally)
         base = old + self.ack_batch - batch
+        if (
+            self.ack_batch < batch and old < batch
+        ):  # it had no room for so many unacked messages, so none to lose
+            base = old
         if not self._hurry and tally.starving(now, self.workers):
             new, why = self._grow(base, tally, now)
         else:
@@ -256,12 +269,13 @@ class Window:
         return base - useless, f"{useless} credit{'s'[: useless > 1]} never used"
 
     def _grow(self, base: int, tally: Tally, now: int) -> tuple[int, str]:
-        if self._payoff.sits_out():
+        share = self._share()  # with less, a round would wait for this lane, whatever the others have
+        if base >= share and self._payoff.sits_out():
             return base, ""
         back = self._payoff.refuse(Pace(self.window, tally.dequeues - 1, tally.span(now)))
-        if back is not None:
+        if back is not None and back >= share:
             return back, "more credit did not bring more messages"
-        fit = min(self._fit(tally, now), _STEP * self.window)
+        fit = max(share, min(self._fit(tally, now), _STEP * self.window))
         return max(base + 1, fit), f"workers found no message at {tally.starved} of {tally.dequeues} dequeues"
 
     def _fit(self, tally: Tally, now: int) -> int:
