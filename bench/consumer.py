@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 
 from bench import harness
@@ -11,6 +12,7 @@ from leash.amqp import connect
 ROUNDS = 5
 QUEUES = [f"bench.{n}" for n in range(10)]
 WINDOW = 200
+_REST = 1.0  # seconds: the broker is still writing what was published
 COUNTS = {"leash.Consumer": 300_000, "pika": 100_000, "rabbitmq-c": 300_000, "aio-pika": 20_000}
 
 
@@ -21,6 +23,7 @@ def compare(uri: str, kind: str) -> list[harness.Run]:
     for _ in range(ROUNDS):
         for client in clients:
             harness.fill(uri, QUEUES, COUNTS[client], 100, kind)
+            time.sleep(_REST)
             samples[client].append(
                 harness.run(client, Job(uri, "consume", QUEUES, WINDOW, COUNTS[client], 100))
             )
