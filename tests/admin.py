@@ -42,6 +42,11 @@ def add_user(broker: Broker, uri: str, configure: str, write: str = ".*") -> Uri
     return replace(place, username=place.vhost, password="secret")
 
 
+def remove_user(broker: Broker, uri: str) -> None:
+    """Remove the user of this virtual host."""
+    broker.management.ask("DELETE", f"/api/users/{quote(parse(uri).vhost, safe='')}")
+
+
 def limit(broker: Broker, uri: str, what: str, value: int | None) -> None:
     """Limit a virtual host (`max-queues`, `max-connections`); None: no longer."""
     path = f"/api/vhost-limits/{quote(parse(uri).vhost, safe='')}/{what}"

@@ -14,11 +14,11 @@ import pytest
 from leash import Consumer, Message, Queue, Retry
 from leash.amqp import Channel, Outgoing, Properties, Publisher, decode_properties
 from leash.amqp.topology import bind_queue, declare_exchange, declare_queue, delete_queue
-from leash.amqp.uri import Uri, parse
+from leash.amqp.uri import Uri
 from leash.broker import Broker
 from leash.consumer.copies import _properties
 from leash.errors import ConfigError
-from tests.admin import add_user, memory_alarm
+from tests.admin import add_user, memory_alarm, remove_user
 from tests.consumer.kit import depth, fill, publish, running, until
 
 
@@ -215,7 +215,7 @@ def test_what_an_ordered_lane_is_done_with_cannot_be_requeued(channel: Channel, 
 def worker(broker: Broker, uri: str) -> Iterator[tuple[Uri, Callable[[str], object]]]:
     """A user, and what sets where he may write to."""
     yield add_user(broker, uri, ".*"), lambda where: add_user(broker, uri, ".*", where)
-    broker.management.ask("DELETE", f"/api/users/{parse(uri).vhost}")
+    remove_user(broker, uri)
 
 
 @pytest.mark.parametrize("ordered", [False, True])

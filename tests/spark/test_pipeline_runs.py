@@ -43,6 +43,19 @@ def test_a_pipeline_file_runs_to_its_end(spark: SparkSession, uri: str, tmp_path
     assert written(spark, tmp_path) == sent
 
 
+@pytest.mark.parametrize(
+    ("line", "instead", "says"),
+    [
+        (
+            "upper(queue)",
+            "upper(queueue)",
+            r"pipeline.toml:7: transform.sql: \[UNRESOLVED_COLUMN[^\n]*queueue[^\n]*$",
+        ),
+        ("select value", "selec value", r"pipeline.toml:7: transform.sql: \[PARSE_SYNTAX_ERROR\][^\n]*$"),
+        ('format = "parquet"', 'format = "delta"', r"the sink delta did not start: [^\n]*delta[^\n]*$"),
+        ('queue = "q"', 'queue = "nothing"', r"^the pipeline ended: [^\n]*'nothing' does not exist[^\n]*$"),
+    ],
+)
 def test_what_is_wrong_in_a_pipeline_file_is_told_in_one_sentence(
     spark: SparkSession, uri: str, tmp_path: Path, line: str, instead: str, says: str
 ) -> None:
