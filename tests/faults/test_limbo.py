@@ -18,7 +18,7 @@ from leash.consumer import dead_queue as dead
 from leash.consumer import failures, limbo, upkeep
 from leash.consumer.limbo import Limbo
 from leash.consumer.outbox import Outbox
-from leash.consumer.raw import Raw
+from leash.consumer.raw_delivery import Raw
 from leash.errors import NotFound, Rejected
 from leash.units import SECOND
 from tests.admin import add_user

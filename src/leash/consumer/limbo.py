@@ -18,7 +18,7 @@ from leash.consumer.failures import Failures
 from leash.consumer.link import Link
 from leash.consumer.message import Message
 from leash.consumer.outbox import Outbox
-from leash.consumer.raw import PROPERTIES, REDELIVERED, Raw
+from leash.consumer.raw_delivery import PROPERTIES, REDELIVERED, Raw
 from leash.consumer.settings import Queue
 from leash.errors import AmqpError, NeverSettled
 from leash.flow import Dispatch, unbuffered

@@ -14,11 +14,11 @@ from leash.amqp import Channel
 from leash.amqp.delivery_limit import NACK_IS_FREE
 from leash.amqp.settling import AT_ONCE, settled
 from leash.amqp.wire import FRAME_MAX
+from leash.consumer.breaker_gate import gate_of
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.copy_courier import Republisher
 from leash.consumer.engine import Engine
 from leash.consumer.failures import Failures
-from leash.consumer.gate import gate_of
 from leash.consumer.limbo import Limbo
 from leash.consumer.reconnect import Connector
 from leash.consumer.settings import Settings

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from leash.amqp.uri import Uri
 from leash.consumer.breaker_settings import Breaker, checked_breaker
 from leash.consumer.costs import Costs, header_cost
-from leash.consumer.raw import REDELIVERED, Raw
+from leash.consumer.raw_delivery import REDELIVERED, Raw
 from leash.consumer.retry import Retry
 from leash.errors import ConfigError
 from leash.fleet import Budget

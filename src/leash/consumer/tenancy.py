@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from leash.amqp import connect
 from leash.amqp.uri import Uri
 from leash.consumer.settings import Queue
-from leash.consumer.tally import Tally
+from leash.consumer.tenant_tally import Tally
 from leash.errors import ConfigError
 from leash.fleet.feed import Feed
 from leash.fleet.tenants import Tenants, adopted, need
