@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from leash.fleet.tenants import lanes_of, need
 from leash.spark.connections import connection, patiently
-from leash.spark.queues import QueueSpec
+from leash.spark.queue_options import QueueSpec
 from leash.spark.settings import SourceSettings
 
 
