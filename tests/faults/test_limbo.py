@@ -11,7 +11,7 @@ import pytest
 from leash import Consumer, Message
 from leash.amqp import Channel, Outgoing, Properties, Publisher, connect, delivery_limit
 from leash.amqp.delivery_limit import declare_limbo, limbo_queue
-from leash.amqp.settling import settled
+from leash.amqp.last_acks import settled
 from leash.amqp.topology import declare_queue, state
 from leash.broker import Broker
 from leash.consumer import dead_queue as dead

@@ -143,7 +143,7 @@ def top(
 
     Consumers report once a second; older work counts half after 30 seconds.
     """
-    from leash.page.noisy import listen
+    from leash.page.noisy_tenants import listen
 
     found = listen(which.broker(uri).uri, name, seconds)
     if not found.processes:

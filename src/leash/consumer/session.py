@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leash.amqp import Channel
 from leash.amqp.delivery_limit import NACK_IS_FREE
-from leash.amqp.settling import AT_ONCE, settled
+from leash.amqp.last_acks import AT_ONCE, settled
 from leash.amqp.wire import FRAME_MAX
 from leash.consumer.breaker_gate import gate_of
 from leash.consumer.clock import SYSTEM, Clock
@@ -33,7 +33,7 @@ from leash.fleet.permit_thread import Account, Desk
 from leash.fleet.terms import Terms
 from leash.flow.budgets import pace
 from leash.logfmt import logger
-from leash.policies.exact import Number
+from leash.policies.exact_numbers import Number
 from leash.units import SECOND, nanoseconds
 
 if TYPE_CHECKING:

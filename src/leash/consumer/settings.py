@@ -15,7 +15,7 @@ from leash.errors import ConfigError
 from leash.fleet import Budget
 from leash.flow import Flow, Lane, Purse
 from leash.flow.flow import Cost
-from leash.policies.exact import Number, per_second, whole
+from leash.policies.exact_numbers import Number, per_second, whole
 from leash.policies.permits import Permits
 from leash.policies.shed import Mode
 from leash.policies.window.credit import MOST

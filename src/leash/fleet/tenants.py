@@ -26,8 +26,8 @@ from leash.management import Management
 from leash.partitions import Partitions, layout_store
 from leash.partitions.declare import declare_queue, exists
 from leash.partitions.layout import Layout
-from leash.policies.exact import whole
-from leash.policies.ring.terms import check_by
+from leash.policies.exact_numbers import whole
+from leash.policies.ring.hash_input import check_by
 
 MOST_LANES, MOST_OWN = 1000, 100
 _PATIENCE = 30.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from leash.errors import ConfigError
 from leash.fleet.shape import MOST_TOKENS, Shape, shape_of
-from leash.policies.exact import Number, fraction, whole
+from leash.policies.exact_numbers import Number, fraction, whole
 from leash.units import nanoseconds
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")

@@ -25,7 +25,7 @@ from leash.flow.sidelines import Sidelines
 from leash.flow.slow_lanes import SlowLanes
 from leash.flow.tier_gaps import Gap
 from leash.flow.windows import NO_TIER, share_credit
-from leash.policies.exact import Number, whole
+from leash.policies.exact_numbers import Number, whole
 from leash.policies.fair import DeficitRoundRobin
 from leash.policies.tokens import TokenBucket
 from leash.units import MS

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from leash.errors import ConfigError
 from leash.partitions.owners import Owners
 from leash.policies.ring import HashRing, Move, jump
-from leash.policies.ring.terms import Terms
+from leash.policies.ring.hash_input import Terms
 
 Shape = Literal["slots", "direct"]
 FORMAT = 1
