@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leash.errors import ConfigError
-from leash.fleet.terms import Terms
+from leash.fleet.budgets.settings import Terms
 from leash.flow import Flow, Lane
 from leash.lab.clock import Clock
 from leash.lab.simulated_budget import Wheel

@@ -29,8 +29,8 @@ from leash.consumer.threads import ThreadPool
 from leash.consumer.upkeep import Upkeep
 from leash.consumer.workers import Batch, Failed, Pool, is_async
 from leash.errors import AmqpError, LeashError
-from leash.fleet.permit_thread import Account, Desk
-from leash.fleet.terms import Terms
+from leash.fleet.budgets.permit_thread import Account, Desk
+from leash.fleet.budgets.settings import Terms
 from leash.flow.budgets import pace
 from leash.logfmt import logger
 from leash.policies.exact_numbers import Number

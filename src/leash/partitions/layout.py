@@ -58,7 +58,7 @@ class Layout:
     version: tuple[int, ...] | None = None
     """The broker's version; looked up, not stored."""
     beside: Mapping[str, Any] = field(default_factory=dict)
-    """What others store with it, as plain JSON: see `fleet/tenants.py`."""
+    """What others store with it, as plain JSON: see `fleet/tenants/tenants.py`."""
 
     @property
     def queues(self) -> tuple[str, ...]:

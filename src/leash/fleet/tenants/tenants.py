@@ -20,8 +20,8 @@ from leash.amqp.queue_traits import traits
 from leash.amqp.topology import KINDS
 from leash.amqp.uri import Uri
 from leash.errors import BrokerError, ConfigError, NotFound, PreconditionFailed, TopologyError
-from leash.fleet.feed import move
-from leash.fleet.rewire import Binding, rewire
+from leash.fleet.tenants.move_bindings import Binding, rewire
+from leash.fleet.tenants.move_messages import move
 from leash.management import Management
 from leash.partitions import Partitions, layout_store
 from leash.partitions.declare import declare_queue, exists
