@@ -6,7 +6,7 @@ these take, from publishing to done, with equal quanta and with its own raised?
 
 from leash.flow import Flow, Lane
 from leash.lab.clock import AT_BROKER, Clock
-from leash.lab.queues import Queue
+from leash.lab.simulated_queues import Queue
 from leash.lab.simulator import Pool
 from leash.units import MS, SECOND
 

@@ -18,7 +18,7 @@ from leash import Breaker, Budget, Consumer, Message, Partitions, Publisher, Que
 from leash.cli.main import app
 from leash.consumer import BudgetStats, QueueStats, Stats, TenantsStats, TenantStats
 from leash.consumer.metrics import ConsumerCollector
-from leash.fleet.open_budget import Till
+from leash.fleet.budgets.open_budget import Till
 from leash.publisher import Sent
 from leash.spark import options
 from leash.spark.metrics import PrometheusListener

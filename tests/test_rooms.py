@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -148,3 +149,25 @@ def test_a_reach_would_be_found() -> None:
 def test_a_file_fits_in_one_reading() -> None:
     lengths = {name: len(path.read_text().splitlines()) for name, path in modules().items()}
     assert {name: lines for name, lines in lengths.items() if lines > 350} == {}
+
+
+def named(text: str) -> set[str]:
+    """The Python files that a text names."""
+    return set(re.findall(r"[\w/]+\.py\b", text))
+
+
+def test_an_index_names_every_file_of_its_folder() -> None:
+    indexed = []
+    for name, path in modules().items():
+        files = named(ast.get_docstring(trees()[name]) or "") if path.name == "__init__.py" else set()
+        if files:
+            indexed.append(name)
+            assert files == {each.name for each in path.parent.glob("*.py")} - {"__init__.py"}, name
+    assert {"leash.amqp", "leash.consumer", "leash.flow", "leash.spark.task", "leash.streams"} <= set(indexed)
+
+
+def test_a_file_that_is_named_exists() -> None:
+    known = [f"/{path.relative_to(SRC).as_posix()}" for path in modules().values()]
+    for path in modules().values():
+        gone = [each for each in named(path.read_text()) if not any(at.endswith(f"/{each}") for at in known)]
+        assert gone == [], path

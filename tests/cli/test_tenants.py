@@ -13,7 +13,7 @@ from leash.amqp import Channel, topology
 from leash.broker import Broker
 from leash.cli.tenants import tenants_app
 from leash.errors import ConfigError, LeashError, TopologyError
-from leash.page.noisy import merge
+from leash.page.noisy_tenants import merge
 from tests.consumer.kit import running
 from tests.tenants.kit import JOBS, message, send
 from tests.waiting import until

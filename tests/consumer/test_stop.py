@@ -17,7 +17,7 @@ import pytest
 from leash import Consumer, Message, Queue
 from leash.amqp import Channel
 from leash.amqp.delivery_limit import limbo_queue
-from leash.amqp.settling import settled
+from leash.amqp.last_acks import settled
 from leash.amqp.topology import state
 from leash.consumer import consumer as front
 from leash.consumer.reconnect import Connector

@@ -11,14 +11,14 @@ import pytest
 from leash import Consumer, Message
 from leash.amqp import Channel, Outgoing, Properties, Publisher, connect, delivery_limit
 from leash.amqp.delivery_limit import declare_limbo, limbo_queue
-from leash.amqp.settling import settled
+from leash.amqp.last_acks import settled
 from leash.amqp.topology import declare_queue, state
 from leash.broker import Broker
 from leash.consumer import dead_queue as dead
 from leash.consumer import failures, limbo, upkeep
 from leash.consumer.limbo import Limbo
 from leash.consumer.outbox import Outbox
-from leash.consumer.raw import Raw
+from leash.consumer.raw_delivery import Raw
 from leash.errors import NotFound, Rejected
 from leash.units import SECOND
 from tests.admin import add_user

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from leash.amqp import connect
-from leash.fleet import mint
-from leash.fleet.card import ready, wheel_queue
+from leash.fleet.budgets import lifecycle
+from leash.fleet.budgets.state_at_broker import ready, wheel_queue
 from tests.fleet.kit import Fleet, most_at_once, publish
 from tests.waiting import until
 
@@ -38,7 +38,7 @@ def test_never_one_too_many_at_work_through_kills_and_none_is_lost(fleet: Fleet)
         fleet.kill(process)
     assert most_at_once(rows, fleet.dead) == AT_ONCE
     with connect(fleet.uri) as connection:
-        card = mint.find(connection, "sms")
+        card = lifecycle.find(connection, "sms")
         assert card is not None
         wheel = wheel_queue("sms", card.generation)
         until(lambda: ready(connection, wheel) == AT_ONCE, what="a permit is lost")

@@ -8,8 +8,8 @@ import pytest
 
 from leash import Budget
 from leash.amqp import Connection, connect, topology
-from leash.fleet import census, mint, permit_thread
-from leash.fleet.card import card_queue, ready, wheel_queue
+from leash.fleet.budgets import lifecycle, lost_tokens, permit_thread
+from leash.fleet.budgets.state_at_broker import card_queue, ready, wheel_queue
 from tests.fleet.kit import excess
 from tests.waiting import until
 
@@ -17,14 +17,14 @@ RATE, BURST = 100, 20
 
 
 def test_a_purge_by_hand_heals(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "WINDOW", 1.0)
+    monkeypatch.setattr(lost_tokens, "WINDOW", 1.0)
     monkeypatch.setattr(permit_thread, "CHECK", 0.3)
     starts = []
     with Budget("sms", rate=RATE, burst=BURST).open(uri) as till:
         till.take()
         starts.append(time.monotonic_ns())
         with connect(uri) as connection, connection.channel() as channel:
-            before = mint.find(connection, "sms")
+            before = lifecycle.find(connection, "sms")
             assert before is not None
             wheel = wheel_queue("sms", before.generation)
             until(lambda: ready(connection, wheel) == BURST, what="all are back")
@@ -33,7 +33,7 @@ def test_a_purge_by_hand_heals(uri: str, monkeypatch: pytest.MonkeyPatch) -> Non
             assert till.take(timeout=60)
             starts.append(time.monotonic_ns())
     with connect(uri) as connection:
-        after = mint.find(connection, "sms")
+        after = lifecycle.find(connection, "sms")
     assert after is not None
     assert after.generation > before.generation
     assert after.numbers == before.numbers
@@ -43,18 +43,20 @@ def test_a_purge_by_hand_heals(uri: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_some_lost_tokens_are_noticed_while_the_others_are_used(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(census, "WINDOW", 1.0)
+    monkeypatch.setattr(lost_tokens, "WINDOW", 1.0)
     monkeypatch.setattr(permit_thread, "CHECK", 0.3)
     starts = []
     with Budget("sms", rate=RATE, burst=BURST).open(uri) as till, connect(uri) as connection:
-        before = mint.find(connection, "sms")
+        before = lifecycle.find(connection, "sms")
         assert before is not None
         with connection.channel() as channel:
             lost = channel.get(wheel_queue("sms", before.generation))
             assert lost is not None
             channel.ack(lost.method.delivery_tag)  # type: ignore[attr-defined]
         deadline = time.monotonic() + 60
-        while (card := mint.find(connection, "sms")) is not None and card.generation == before.generation:
+        while (
+            card := lifecycle.find(connection, "sms")
+        ) is not None and card.generation == before.generation:
             assert time.monotonic() < deadline
             if till.take(timeout=1):
                 starts.append(time.monotonic_ns())
@@ -64,32 +66,32 @@ def test_some_lost_tokens_are_noticed_while_the_others_are_used(
 
 
 def test_a_whole_wheel_is_left_alone(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "WINDOW", 3.0)
+    monkeypatch.setattr(lost_tokens, "WINDOW", 3.0)
     monkeypatch.setattr(permit_thread, "CHECK", 0.2)
     verdicts = []
-    judge = census.Census.take
+    judge = lost_tokens.Census.take
 
-    def judged(self: census.Census, connection: Connection) -> bool:
+    def judged(self: lost_tokens.Census, connection: Connection) -> bool:
         verdicts.append(judge(self, connection))
         return verdicts[-1]
 
-    monkeypatch.setattr(census.Census, "take", judged)
+    monkeypatch.setattr(lost_tokens.Census, "take", judged)
     with Budget("sms", rate=RATE, burst=BURST).open(uri) as till, connect(uri) as connection:
-        before = mint.find(connection, "sms")
+        before = lifecycle.find(connection, "sms")
         while len(verdicts) < 25:  # five seconds at least: the last ten of them knew enough
             till.take()
-        assert mint.find(connection, "sms") == before
+        assert lifecycle.find(connection, "sms") == before
     assert not any(verdicts)
 
 
 def test_a_card_that_was_purged_is_put_back(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permit_thread, "CHECK", 0.2)
     with Budget("sms", rate=RATE, burst=BURST).open(uri) as till, connect(uri) as connection:
-        before = mint.find(connection, "sms")
+        before = lifecycle.find(connection, "sms")
         with connection.channel() as channel:
             assert topology.purge_queue(channel, card_queue("sms")) == 1
         deadline = time.monotonic() + 60
         while ready(connection, card_queue("sms")) != 1:
             assert time.monotonic() < deadline
             till.take()
-        assert mint.find(connection, "sms") == before
+        assert lifecycle.find(connection, "sms") == before

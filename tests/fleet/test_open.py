@@ -14,15 +14,22 @@ from leash.amqp import connect, topology
 from leash.amqp.uri import parse
 from leash.broker import Broker
 from leash.errors import BudgetError, ConfigError
-from leash.fleet import mint
-from leash.fleet.card import card_queue, cooling_queue, ready, seen_queue, turn_queue, wheel_queue
+from leash.fleet.budgets import lifecycle
+from leash.fleet.budgets.state_at_broker import (
+    card_queue,
+    cooling_queue,
+    ready,
+    seen_queue,
+    turn_queue,
+    wheel_queue,
+)
 from tests.fleet.kit import excess
 from tests.waiting import until
 
 
 def card_of(uri: str, name: str) -> Any:
     with connect(uri) as connection:
-        return mint.find(connection, name)
+        return lifecycle.find(connection, name)
 
 
 def test_takes_stay_within_the_bound(uri: str) -> None:
@@ -177,9 +184,9 @@ def test_set_changes_the_numbers_under_those_who_use_it(uri: str) -> None:
     with budget.open(uri) as till:
         assert till.take(2)
         with connect(uri) as connection:
-            card = mint.find(connection, "sms")
+            card = lifecycle.find(connection, "sms")
             assert card is not None
-            mint.renew(connection, "sms", card, Budget("sms", rate=500, burst=50).numbers)
+            lifecycle.renew(connection, "sms", card, Budget("sms", rate=500, burst=50).numbers)
         for _ in range(60):
             assert till.take(timeout=30)
     budget.open(uri).close()  # the code may go on naming the old ones
@@ -192,14 +199,14 @@ def test_a_deleted_budget_is_made_anew_by_whoever_uses_it(uri: str) -> None:
         for turn in range(80):
             if turn == 50:  # all of it was just used
                 with connect(uri) as connection:
-                    assert mint.delete(connection, "sms")
+                    assert lifecycle.delete(connection, "sms")
             assert till.take(timeout=30)
             starts.append(time.monotonic_ns())
     assert excess(starts, 100, 50, 0.1) <= 0
     with connect(uri) as connection:
         card = card_of(uri, "sms")
-        assert mint.delete(connection, "sms")
-        assert not mint.delete(connection, "sms")
+        assert lifecycle.delete(connection, "sms")
+        assert not lifecycle.delete(connection, "sms")
         names = [card_queue("sms"), seen_queue("sms")]
         names += [queue("sms", card.generation) for queue in (wheel_queue, cooling_queue, turn_queue)]
         assert [ready(connection, name) for name in names] == [None] * 5
@@ -218,14 +225,14 @@ def test_a_wheel_that_was_not_finished_is_made_again(uri: str) -> None:
 def test_fewer_or_more_at_once_while_some_are_at_work(uri: str) -> None:
     with Budget("pdf", at_once=3).open(uri) as till, connect(uri) as connection:
         till.acquire()
-        assert mint.resize(connection, "pdf", 5, 5.0).numbers == {"at_once": 5}
+        assert lifecycle.resize(connection, "pdf", 5, 5.0).numbers == {"at_once": 5}
         for _ in range(4):
             assert till.acquire(timeout=30)
         with pytest.raises(BudgetError, match="4 more than at_once=1 are still in use, so at_once is 5"):
-            mint.resize(connection, "pdf", 1, 0.1)
+            lifecycle.resize(connection, "pdf", 1, 0.1)
         for _ in range(4):
             till.release()
-        assert mint.resize(connection, "pdf", 1, 30.0).numbers == {"at_once": 1}
+        assert lifecycle.resize(connection, "pdf", 1, 30.0).numbers == {"at_once": 1}
         assert not till.acquire(timeout=0.3)
         till.release()
         assert till.acquire(timeout=30)

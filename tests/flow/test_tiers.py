@@ -6,7 +6,7 @@ import pytest
 
 from leash.flow import Flow, Lane, SetWindow
 from leash.lab.clock import Clock
-from leash.lab.queues import Queue
+from leash.lab.simulated_queues import Queue
 from leash.lab.simulator import Pool
 from leash.units import MS, SECOND
 

@@ -15,8 +15,8 @@ from leash.cli.lab import lab_app
 from leash.lab import codel, experiments, fair, qos, rate
 from leash.lab.clock import Clock
 from leash.lab.figures import TURNAROUND, Claim, Experiment, Result, Run, dumps, silent
-from leash.lab.queues import Queue
 from leash.lab.seeds import NackingClient
+from leash.lab.simulated_queues import Queue
 from leash.units import MS, SECOND
 
 NAMES = ["fair", "qos", "codel", "rate", "hash", "tenants"]

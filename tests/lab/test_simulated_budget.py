@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from leash.errors import ConfigError
-from leash.fleet.terms import Terms
+from leash.fleet.budgets.settings import Terms
 from leash.flow import Flow, Lane
 from leash.lab.clock import Clock
-from leash.lab.queues import Queue
 from leash.lab.simulated_budget import Wheel
+from leash.lab.simulated_queues import Queue
 from leash.lab.simulator import Pool
 from leash.units import MS, SECOND
 from tests.fleet.kit import excess

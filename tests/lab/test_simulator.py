@@ -9,7 +9,7 @@ import pytest
 
 from leash.flow import Flow, Lane
 from leash.lab.clock import AT_CLIENT, Clock, Wire
-from leash.lab.queues import Consumer, Queue
+from leash.lab.simulated_queues import Consumer, Queue
 from leash.lab.simulator import Pool
 from leash.lab.trace import load, replay, save
 from leash.policies.window.credit import standing_wait, utilisation

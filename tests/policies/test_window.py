@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from leash.errors import ConfigError
 from leash.flow import Flow, Lane
 from leash.lab.clock import Clock
-from leash.lab.queues import Queue
+from leash.lab.simulated_queues import Queue
 from leash.lab.simulator import Pool
 from leash.policies import Window
 from leash.policies.window import Change, spell

@@ -16,8 +16,8 @@ import pytest
 from leash import Budget
 from leash.amqp import connect
 from leash.broker import Broker
-from leash.fleet import mint, shape
-from leash.fleet.card import ready, wheel_queue
+from leash.fleet.budgets import lifecycle, rate_to_tokens
+from leash.fleet.budgets.state_at_broker import ready, wheel_queue
 from leash.lab.proxy import slow
 from tests.fleet.kit import Fleet, excess, most_at_once, publish
 from tests.waiting import until
@@ -89,7 +89,7 @@ def test_twenty_at_once_through_kills(node: Broker, tmp_path: Path) -> None:
     print(f"at_once=20: at most {most}")  # noqa: T201
     assert most <= 20
     with connect(node.uri) as connection:
-        card = mint.find(connection, "sms")
+        card = lifecycle.find(connection, "sms")
         assert card is not None
         wheel = wheel_queue("sms", card.generation)
         until(lambda: ready(connection, wheel) == 20, what="a permit is lost")
@@ -137,7 +137,7 @@ def test_cut_connections_give_nobody_more(node: Broker, tmp_path: Path) -> None:
 def test_the_brokers_disk_and_memory_do_not_grow_with_the_cycles(
     node: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shape, "TURNS", 5000)  # small tokens: more cycles per second than a budget has
+    monkeypatch.setattr(rate_to_tokens, "TURNS", 5000)  # small tokens: more cycles a second than budgets have
     cycles, looks = 0, []
     with Budget("sms", rate=5000, burst=1000).open(node.uri) as till:
         for part in range(1, 11):

@@ -10,7 +10,7 @@ import pytest
 from pamqp import commands
 
 from leash.amqp import Channel, Deliveries, connect, topology
-from leash.amqp.settling import settled
+from leash.amqp.last_acks import settled
 from leash.errors import CannotRescue, ConfigError, QueueHeld
 from leash.spark import browse
 from leash.spark.browse import BrowseReader

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from leash.errors import ConfigError
 from leash.spark import connections, loading, option_values, options, settings
-from leash.spark.queues import QueueSpec, parse_queues
+from leash.spark.queue_options import QueueSpec, parse_queues
 from leash.units import SECOND
 
 URL = "amqp://user:hunter2@broker/"

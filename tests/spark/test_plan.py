@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from leash.errors import ConfigError
 from leash.spark import settings
+from leash.spark.driver.dedup_memory import DURABLE_AFTER, remember
 from leash.spark.driver.planner import Planner, Targets, cut
-from leash.spark.driver.remembered import DURABLE_AFTER, remember
 from leash.spark.offsets import Seen
 from leash.spark.staging.seals import Seal
 from leash.units import SECOND

@@ -10,7 +10,7 @@ import pytest
 from leash import Consumer, Message, Queue, Stream
 from leash.amqp import Channel
 from leash.flow import Dispatch, Flow
-from leash.flow.sidelines import Sidelines
+from leash.flow.sidelined_lanes import Sidelines
 from leash.streams import (
     Connection,
     create_stream,

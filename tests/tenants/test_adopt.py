@@ -170,7 +170,7 @@ def test_an_alarm_drops_nothing_although_the_queue_has_a_delivery_limit(
     seen: list[int] = []
     consumer = Consumer(uri, tenants=JOBS)
     consumer.handler(lambda message: seen.append(int(message.body)))
-    monkeypatch.setattr("leash.fleet.feed.Publisher", Impatient)
+    monkeypatch.setattr("leash.fleet.tenants.move_messages.Publisher", Impatient)
     with memory_alarm(broker):
         with running(consumer):
             until(lambda: waits >= 10)

@@ -8,7 +8,7 @@ from leash import Consumer, Tenants
 from leash.amqp import Channel, Connection, Outgoing, topology
 from leash.broker import Broker
 from leash.errors import ConfigError, LeashError, TopologyError
-from leash.fleet.tenants import read
+from leash.fleet.tenants.tenants import read
 from tests.tenants.kit import JOBS, apart, message, send, together
 
 

@@ -1,4 +1,21 @@
-"""An AMQP 0-9-1 client, fast for deliveries and publishes: the only code that touches a socket."""
+"""An AMQP 0-9-1 client, fast for deliveries and publishes: the only code that touches a socket.
+
+connection.py       opened, read, kept alive by heartbeats  handshake.py (until it is open)
+channel.py          requests and replies, consumers, acks
+publish.py          bulk publishing, with confirms
+topology.py         queues, exchanges, bindings
+queue_traits.py     a queue's type and arguments
+delivery_limit.py   the broker drops nothing that no handler began
+last_acks.py        acks applied before their channel ends
+locks.py            a lock that ends with its holder's connection
+broadcast.py        reports and requests to all processes
+uri.py              URIs                                    hosts.py (one host after another)
+transport.py        the socket
+wire.py             frames without I/O
+decoding.py         bytes to events                         events.py (the events)
+encoding.py         methods and messages to bytes
+properties.py       a message's properties                  tables.py (values of headers)
+"""
 
 from leash.amqp.channel import Channel
 from leash.amqp.connection import Connection, connect

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from leash.amqp import Connection
-    from leash.fleet.card import Card
+    from leash.fleet.budgets.state_at_broker import Card
 
 budget_app = typer.Typer(
     help="Limits over all processes that name them: see docs/budgets.md.", no_args_is_help=True
@@ -30,7 +30,7 @@ def list_(uri: which.BrokerUri = None, as_json: output.Json = False) -> None:
 
     Their names come from the management plugin (at LEASH_MANAGEMENT_URL, or port 15672).
     """
-    from leash.fleet.terms import spoken
+    from leash.fleet.budgets.settings import spoken
 
     with _connected(uri) as (connection, place):
         names = _names(place, connection.uri.vhost)
@@ -48,9 +48,9 @@ def list_(uri: which.BrokerUri = None, as_json: output.Json = False) -> None:
 @budget_app.command()
 def show(name: Name, uri: which.BrokerUri = None, as_json: output.Json = False) -> None:
     """Show one budget: its numbers, its tokens, and how many of them are ready now."""
-    from leash.fleet.card import cooling_queue, ready, wheel_queue
-    from leash.fleet.mint import terms_of
-    from leash.fleet.terms import spoken
+    from leash.fleet.budgets.lifecycle import terms_of
+    from leash.fleet.budgets.settings import spoken
+    from leash.fleet.budgets.state_at_broker import cooling_queue, ready, wheel_queue
 
     with _connected(uri) as (connection, _):
         card = _card(connection, name)
@@ -91,8 +91,8 @@ def set_(
 
     Code may still name the old numbers.
     """
-    from leash.fleet import mint
-    from leash.fleet.terms import Terms, spoken
+    from leash.fleet.budgets import lifecycle
+    from leash.fleet.budgets.settings import Terms, spoken
 
     if rate is None and burst is None and at_once is None:
         raise ConfigError("--rate", None, "at least one of --rate, --burst and --at-once")
@@ -102,7 +102,7 @@ def set_(
             kind = "has at_once, and no rate" if card.form == "held" else "has a rate, and no at_once"
             raise BudgetError(f"budget {name!r} {kind}: delete it to make it something else")
         if at_once is not None:
-            card = mint.resize(connection, name, Terms(name, at_once=at_once).size, wait)
+            card = lifecycle.resize(connection, name, Terms(name, at_once=at_once).size, wait)
         else:
             old = card.numbers
             terms = Terms(
@@ -111,17 +111,17 @@ def set_(
                 burst=old["burst"] if burst is None else burst,
                 lease=old["lease"],
             )
-            card = mint.renew(connection, name, card, terms.numbers)
+            card = lifecycle.renew(connection, name, card, terms.numbers)
     typer.echo(f"{name}: {spoken(card.numbers)}")
 
 
 @budget_app.command()
 def delete(name: Name, uri: which.BrokerUri = None) -> None:
     """Delete a budget and its queues. Its users create it again, with the numbers in their code."""
-    from leash.fleet import mint
+    from leash.fleet.budgets import lifecycle
 
     with _connected(uri) as (connection, _):
-        if not mint.delete(connection, name):
+        if not lifecycle.delete(connection, name):
             raise _none(name)
     typer.echo(f"Budget {name} is deleted.")
 
@@ -138,7 +138,7 @@ def _connected(uri: str | None) -> Iterator[tuple[Connection, which.Place]]:
 def _names(place: which.Place, vhost: str) -> list[str]:
     from urllib.parse import quote
 
-    from leash.fleet.card import card_queue
+    from leash.fleet.budgets.state_at_broker import card_queue
 
     prefix = card_queue("")
     queues = place.management.ask("GET", f"/api/queues/{quote(vhost, safe='')}?columns=name")
@@ -147,9 +147,9 @@ def _names(place: which.Place, vhost: str) -> list[str]:
 
 
 def _card(connection: Connection, name: str) -> Card:
-    from leash.fleet import mint
+    from leash.fleet.budgets import lifecycle
 
-    card = mint.find(connection, name)
+    card = lifecycle.find(connection, name)
     if card is None:
         raise _none(name)
     return card

@@ -126,7 +126,7 @@ def plan(
     from leash.cli import ring_options as options
     from leash.cli import ring_tables as tables
     from leash.partitions.plan import compare, notes
-    from leash.policies.ring.terms import check_version
+    from leash.policies.ring.hash_input import check_version
 
     before = options.layout_of(name, uri, state, by, missing_ok=True)
     all_weights = options.weights_of(before, weights, bind, unbind, weigh)

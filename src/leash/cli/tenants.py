@@ -52,7 +52,7 @@ def show(
 ) -> None:
     """Show the lanes with messages, who is isolated, what is adopted, and in which lane a tenant is."""
     from leash.amqp import connect, topology
-    from leash.fleet.tenants import read
+    from leash.fleet.tenants.tenants import read
 
     place = which.broker(uri).uri
     state = read(place, name)
@@ -86,7 +86,7 @@ def adopt(name: Name, queue: OldQueue, uri: which.BrokerUri = None) -> None:
     Bindings of the queue are moved to the exchange (this asks the management plugin, at
     LEASH_MANAGEMENT_URL, or port 15672). The tenants' consumers move whatever still comes to the queue.
     """
-    from leash.fleet.tenants import read
+    from leash.fleet.tenants.tenants import read
 
     place = which.broker(uri)
     moved, stay, trouble = read(place.uri, name).tenants.adopt(place.uri, queue, place.management)
@@ -104,7 +104,7 @@ def adopt(name: Name, queue: OldQueue, uri: which.BrokerUri = None) -> None:
 @tenants_app.command()
 def unadopt(name: Name, queue: OldQueue, uri: which.BrokerUri = None) -> None:
     """Move no more messages from a queue that was adopted. The queue stays."""
-    from leash.fleet.tenants import read
+    from leash.fleet.tenants.tenants import read
 
     place = which.broker(uri).uri
     read(place, name).tenants.unadopt(place, queue)
@@ -114,7 +114,7 @@ def unadopt(name: Name, queue: OldQueue, uri: which.BrokerUri = None) -> None:
 @tenants_app.command()
 def isolate(name: Name, tenant: Tenant, uri: which.BrokerUri = None) -> None:
     """Give a tenant a lane of its own, and move there what waits in the lane that it shared."""
-    from leash.fleet.tenants import read
+    from leash.fleet.tenants.tenants import read
 
     place = which.broker(uri).uri
     lane, moved = read(place, name).tenants.isolate(place, tenant)
@@ -124,7 +124,7 @@ def isolate(name: Name, tenant: Tenant, uri: which.BrokerUri = None) -> None:
 @tenants_app.command()
 def release(name: Name, tenant: Tenant, uri: which.BrokerUri = None) -> None:
     """Undo isolate: new messages of the tenant go to a shared lane again."""
-    from leash.fleet.tenants import read
+    from leash.fleet.tenants.tenants import read
 
     place = which.broker(uri).uri
     lane = read(place, name).tenants.release(place, tenant)
@@ -143,7 +143,7 @@ def top(
 
     Consumers report once a second; older work counts half after 30 seconds.
     """
-    from leash.page.noisy import listen
+    from leash.page.noisy_tenants import listen
 
     found = listen(which.broker(uri).uri, name, seconds)
     if not found.processes:
@@ -173,7 +173,7 @@ def delete(
     uri: which.BrokerUri = None,
 ) -> None:
     """Delete the exchanges and what is stored about the tenants. After that, publishers get errors."""
-    from leash.fleet.tenants import read
+    from leash.fleet.tenants.tenants import read
 
     place = which.broker(uri).uri
     read(place, name).tenants.delete(place, queues=queues)

@@ -11,7 +11,7 @@ from leash.amqp.wire import Deliveries
 from leash.consumer.costs import Costs
 from leash.consumer.link import Link
 from leash.consumer.message import identity
-from leash.consumer.raw import BODY, PROPERTIES, TAG, Raw
+from leash.consumer.raw_delivery import BODY, PROPERTIES, TAG, Raw
 from leash.errors import LeashError
 
 if TYPE_CHECKING:

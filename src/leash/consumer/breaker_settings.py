@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from leash.errors import ConfigError
 from leash.policies.circuit import Circuit
-from leash.policies.exact import whole
+from leash.policies.exact_numbers import whole
 from leash.units import MS, nanoseconds
 
 

@@ -28,7 +28,7 @@ from leash.consumer.tenancy import lanes_of
 from leash.consumer.workers import Batch, leave_in_thread
 from leash.errors import ConfigError, NotDrained
 from leash.fleet import Budget, Tenants
-from leash.policies.exact import Number, whole
+from leash.policies.exact_numbers import Number, whole
 from leash.units import SECOND, nanoseconds
 
 _RETRY = Retry()

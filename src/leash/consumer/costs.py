@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from leash.amqp.properties import decode_properties
 from leash.amqp.wire import Deliveries
 from leash.consumer.message import Message
-from leash.consumer.raw import PROPERTIES, Raw
+from leash.consumer.raw_delivery import PROPERTIES, Raw
 from leash.errors import ConfigError, ProtocolError
 from leash.flow.flow import Cost
 

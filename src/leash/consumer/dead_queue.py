@@ -24,9 +24,9 @@ from leash.amqp import (
     salvage_properties,
     with_headers,
 )
+from leash.amqp.last_acks import AT_ONCE, settled
 from leash.amqp.publish import refused
 from leash.amqp.queue_traits import traits
-from leash.amqp.settling import AT_ONCE, settled
 from leash.amqp.topology import purge_queue, state
 from leash.amqp.wire import ContentEvent
 from leash.consumer.copies import ERROR, FROM, TRACE, dead_queue

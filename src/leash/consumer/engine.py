@@ -20,13 +20,13 @@ from leash.consumer.costs import Costs
 from leash.consumer.deferred_log import Notes
 from leash.consumer.link import Link
 from leash.consumer.outbox import Claim, Outbox, claim_one, write_all
-from leash.consumer.raw import LINK, Raw
+from leash.consumer.raw_delivery import LINK, Raw
 from leash.consumer.settle import Settler
 from leash.errors import AmqpError
 from leash.flow import Ask, Dispatch, Flow, Probe, SetWindow
 
 if TYPE_CHECKING:
-    from leash.consumer.gate import Gate
+    from leash.consumer.breaker_gate import Gate
     from leash.consumer.limbo import Limbo
     from leash.consumer.message import Message
 

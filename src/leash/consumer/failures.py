@@ -23,7 +23,7 @@ from leash.consumer.copy_courier import Republisher
 from leash.consumer.engine import Engine
 from leash.consumer.inspection import inspect
 from leash.consumer.message import Message
-from leash.consumer.raw import LINK
+from leash.consumer.raw_delivery import LINK
 from leash.consumer.retry import Retry
 from leash.consumer.settings import OnExhausted, Queue
 from leash.consumer.settle import Outcome

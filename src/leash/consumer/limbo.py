@@ -18,10 +18,10 @@ from leash.consumer.failures import Failures
 from leash.consumer.link import Link
 from leash.consumer.message import Message
 from leash.consumer.outbox import Outbox
-from leash.consumer.raw import PROPERTIES, REDELIVERED, Raw
+from leash.consumer.raw_delivery import PROPERTIES, REDELIVERED, Raw
 from leash.consumer.settings import Queue
 from leash.errors import AmqpError, NeverSettled
-from leash.flow import Dispatch, unbuffered
+from leash.flow import Dispatch, unbuffered_messages
 from leash.logfmt import logger
 
 log = logger("leash.consumer")
@@ -165,7 +165,8 @@ class Limbo:
 
     def _eligible(self, now: int) -> str | None:
         return next(
-            (name for name in self._waiting if unbuffered.may_begin(self._engine.flow, now, name)), None
+            (name for name in self._waiting if unbuffered_messages.may_begin(self._engine.flow, now, name)),
+            None,
         )
 
     def begin(self) -> list[Dispatch]:
@@ -178,7 +179,7 @@ class Limbo:
                 return []
             self._fetching = True
             self._next = now + EVERY
-            until = unbuffered.begin(engine.flow, now, queue)
+            until = unbuffered_messages.begin(engine.flow, now, queue)
         raw: Raw | None = None
         try:
             raw = self._fetch(queue)
@@ -190,9 +191,9 @@ class Limbo:
             with engine.lock:
                 self._fetching = False
                 if raw is None:
-                    unbuffered.begin_not(engine.flow, engine.clock.now(), queue, until)
+                    unbuffered_messages.begin_not(engine.flow, engine.clock.now(), queue, until)
                 else:
-                    unbuffered.owe(engine.flow, queue, raw)
+                    unbuffered_messages.owe(engine.flow, queue, raw)
         return [] if raw is None else [Dispatch(queue, [raw], 1, until)]
 
     def _fetch(self, queue: str) -> Raw | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from leash.amqp.delivery_limit import COUNTS, delivery_count, rescues
 from leash.amqp.properties import Properties, decode_properties, read_header, with_headers
-from leash.consumer.raw import Raw
+from leash.consumer.raw_delivery import Raw
 from leash.consumer.settle import Outcome
 from leash.errors import ProtocolError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leash.consumer.engine import Engine
-from leash.consumer.recall import recall
+from leash.consumer.take_back import recall
 from leash.consumer.workers import Worker
 from leash.logfmt import logger
 from leash.units import SECOND

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import leash
 from leash.amqp.broadcast import CONTROL, STATS, VERSION, Broadcast
 from leash.consumer.stats import BudgetStats, QueueStats, Stats
-from leash.consumer.tally import TenantsStats
+from leash.consumer.tenant_tally import TenantsStats
 from leash.errors import LeashError
 from leash.logfmt import logger
 

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from leash.errors import ConfigError, Undecodable
-from leash.policies.exact import Number, whole
+from leash.policies.exact_numbers import Number, whole
 from leash.policies.retry_budget import RetryBudget
 from leash.units import nanoseconds
 

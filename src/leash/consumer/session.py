@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leash.amqp import Channel
 from leash.amqp.delivery_limit import NACK_IS_FREE
-from leash.amqp.settling import AT_ONCE, settled
+from leash.amqp.last_acks import AT_ONCE, settled
 from leash.amqp.wire import FRAME_MAX
+from leash.consumer.breaker_gate import gate_of
 from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.copy_courier import Republisher
 from leash.consumer.engine import Engine
 from leash.consumer.failures import Failures
-from leash.consumer.gate import gate_of
 from leash.consumer.limbo import Limbo
 from leash.consumer.reconnect import Connector
 from leash.consumer.settings import Settings
@@ -29,11 +29,11 @@ from leash.consumer.threads import ThreadPool
 from leash.consumer.upkeep import Upkeep
 from leash.consumer.workers import Batch, Failed, Pool, is_async
 from leash.errors import AmqpError, LeashError
-from leash.fleet.permit_thread import Account, Desk
-from leash.fleet.terms import Terms
+from leash.fleet.budgets.permit_thread import Account, Desk
+from leash.fleet.budgets.settings import Terms
 from leash.flow.budgets import pace
 from leash.logfmt import logger
-from leash.policies.exact import Number
+from leash.policies.exact_numbers import Number
 from leash.units import SECOND, nanoseconds
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import Literal, get_args
 from leash.amqp.uri import Uri
 from leash.consumer.breaker_settings import Breaker, checked_breaker
 from leash.consumer.costs import Costs, header_cost
-from leash.consumer.raw import REDELIVERED, Raw
+from leash.consumer.raw_delivery import REDELIVERED, Raw
 from leash.consumer.retry import Retry
 from leash.errors import ConfigError
 from leash.fleet import Budget
 from leash.flow import Flow, Lane, Purse
 from leash.flow.flow import Cost
-from leash.policies.exact import Number, per_second, whole
+from leash.policies.exact_numbers import Number, per_second, whole
 from leash.policies.permits import Permits
 from leash.policies.shed import Mode
 from leash.policies.window.credit import MOST

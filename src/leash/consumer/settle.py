@@ -25,7 +25,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from leash.consumer.raw import BODY, LINK, TAG, Raw
+from leash.consumer.raw_delivery import BODY, LINK, TAG, Raw
 from leash.errors import ConfigError
 
 if TYPE_CHECKING:

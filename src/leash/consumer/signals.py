@@ -1,4 +1,7 @@
-"""SIGINT and SIGTERM: the first signal drains, a second one leaves at once."""
+"""SIGINT and SIGTERM: the first signal drains, a second one leaves at once.
+
+They are only noted here: `Consumer.run` acts on them, and so does `leash consume --processes`.
+"""
 
 from __future__ import annotations
 

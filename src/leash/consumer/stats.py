@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from leash.amqp.properties import decode_properties
 from leash.consumer.durations import NONE, Durations, Times, merged
 from leash.consumer.engine import Engine
-from leash.consumer.raw import ARRIVED, PROPERTIES, Raw
-from leash.consumer.tally import TenantsStats
+from leash.consumer.raw_delivery import ARRIVED, PROPERTIES, Raw
+from leash.consumer.tenant_tally import TenantsStats
 from leash.errors import LeashError
 from leash.flow.lane import BUSY, OPEN, PARKING, PAUSED, THROTTLED, WAITING
 from leash.units import SECOND

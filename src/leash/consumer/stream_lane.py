@@ -24,7 +24,8 @@ from leash.consumer.stream_settings import StreamQueue
 from leash.errors import AmqpError, DataLost, LeashError
 from leash.logfmt import logger
 from leash.streams import Connection, Reader, Turns, open_member, store_offset
-from leash.streams.stored import Depth, begin_of, store_surely
+from leash.streams.offsets import Depth
+from leash.streams.stored_offset import begin_of, store_surely
 from leash.streams.wire import NEED_FILTERS, Key, Offset
 
 log = logger("leash.consumer")

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from leash.consumer.settings import OnExhausted, Queue, Settings, flag, one_of, text
 from leash.errors import ConfigError, LeashError
 from leash.fleet import Budget
-from leash.policies.exact import Number
+from leash.policies.exact_numbers import Number
 
 Begin = str | int | datetime | timedelta
 """As `leash.streams.Start`, which needs pyarrow."""

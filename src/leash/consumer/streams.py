@@ -13,7 +13,7 @@ from leash.consumer.settings import Settings
 from leash.consumer.stream_lane import About, StreamLane
 from leash.consumer.stream_settings import StreamQueue
 from leash.errors import DataLost, LeashError
-from leash.flow.adding import add_lane
+from leash.flow.adding_lanes import add_lane
 from leash.logfmt import logger
 from leash.streams import connect, parse, partitions
 

@@ -11,8 +11,8 @@ from typing import Any
 from leash.consumer.engine import NAP, Finished
 from leash.consumer.limbo import Limbo
 from leash.consumer.message import Message
-from leash.consumer.raw import ARRIVED
-from leash.consumer.recall import put_back
+from leash.consumer.raw_delivery import ARRIVED
+from leash.consumer.take_back import put_back
 from leash.consumer.workers import (
     Pool,
     Worker,

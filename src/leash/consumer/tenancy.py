@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from leash.amqp import connect
 from leash.amqp.uri import Uri
 from leash.consumer.settings import Queue
-from leash.consumer.tally import Tally
+from leash.consumer.tenant_tally import Tally
 from leash.errors import ConfigError
-from leash.fleet.feed import Feed
-from leash.fleet.tenants import Tenants, adopted, need
+from leash.fleet.tenants.move_messages import Feed
+from leash.fleet.tenants.tenants import Tenants, adopted, need
 from leash.logfmt import logger
 from leash.partitions.follow import Follow
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from leash.consumer.engine import Finished
 from leash.consumer.message import Message
-from leash.consumer.raw import ARRIVED, LINK
-from leash.consumer.recall import put_back
+from leash.consumer.raw_delivery import ARRIVED, LINK
+from leash.consumer.take_back import put_back
 from leash.consumer.workers import (
     Pool,
     Worker,

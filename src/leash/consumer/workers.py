@@ -16,7 +16,7 @@ from leash.consumer.clock import Clock
 from leash.consumer.durations import Durations
 from leash.consumer.engine import Engine, Finished
 from leash.consumer.message import Message
-from leash.consumer.raw import LINK, TAG, Raw
+from leash.consumer.raw_delivery import LINK, TAG, Raw
 from leash.flow import Dispatch
 from leash.logfmt import logger
 

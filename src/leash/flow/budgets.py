@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from leash.flow.decisions import Ask
 from leash.flow.lane import LaneState
-from leash.policies.exact import Number
+from leash.policies.exact_numbers import Number
 from leash.policies.permits import NEVER, Permits
 from leash.units import MS, SECOND
 

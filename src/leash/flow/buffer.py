@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from leash.flow.lane import Lane, LaneState
 from leash.flow.windows import set_window
-from leash.policies.exact import whole
+from leash.policies.exact_numbers import whole
 from leash.policies.window.credit import MOST
 from leash.policies.window.sharing import AT_FIRST, FIRST, equal_part, share_out
 from leash.units import MS

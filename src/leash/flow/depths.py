@@ -11,7 +11,7 @@ from leash.flow import hold
 from leash.flow.decisions import Probe
 from leash.flow.hold import Hold
 from leash.flow.lane import PAUSED, LaneState
-from leash.flow.sidelines import HOLD_LEAST
+from leash.flow.sidelined_lanes import HOLD_LEAST
 from leash.units import MS
 
 if TYPE_CHECKING:

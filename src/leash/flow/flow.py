@@ -15,17 +15,17 @@ from leash.errors import ConfigError
 from leash.flow import budgets, depths, hold
 from leash.flow.budgets import Purse
 from leash.flow.buffer import BufferBudget
+from leash.flow.buffer_to_worker import come_back, leave_in_turn
 from leash.flow.decisions import Decision, Dispatch, Shed
 from leash.flow.fairness import Watch
 from leash.flow.lane import PARKING, PAUSED, WAITING, Lane, LaneState, at_once, changed
-from leash.flow.leaving import come_back, leave_in_turn
 from leash.flow.picking import grants
 from leash.flow.service_times import BATCH_TIME, batch_of, served_all
-from leash.flow.sidelines import Sidelines
+from leash.flow.sidelined_lanes import Sidelines
 from leash.flow.slow_lanes import SlowLanes
 from leash.flow.tier_gaps import Gap
 from leash.flow.windows import NO_TIER, share_credit
-from leash.policies.exact import Number, whole
+from leash.policies.exact_numbers import Number, whole
 from leash.policies.fair import DeficitRoundRobin
 from leash.policies.tokens import TokenBucket
 from leash.units import MS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from leash.flow.hold import Hold
 from leash.policies.codel import CoDel
-from leash.policies.exact import Number, whole
+from leash.policies.exact_numbers import Number, whole
 from leash.policies.shed import Mode, Shedder
 from leash.policies.tokens import TokenBucket
 from leash.policies.window import Window

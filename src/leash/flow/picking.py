@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from leash.flow import probing
+from leash.flow import failing_lanes
 from leash.flow.budgets import admit, permitted
 from leash.flow.lane import BUSY, THROTTLED, LaneState
 from leash.policies.fair.rounds import Ticket
@@ -128,7 +128,7 @@ def _admit(flow: Flow, now: int, lane: LaneState, count: int, first: bool) -> in
     if lane.ordered:
         flow.sidelines.block(lane, BUSY)
     if lane.single:
-        probing.sent(flow, now, lane)
+        failing_lanes.sent(flow, now, lane)
     return count
 
 

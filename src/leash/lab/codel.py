@@ -11,8 +11,8 @@ from typing import NamedTuple
 from leash.flow import Flow, Lane
 from leash.lab.clock import Clock
 from leash.lab.figures import Claim, Experiment, Progress, Run
-from leash.lab.queues import Queue
 from leash.lab.seeds import NackingClient
+from leash.lab.simulated_queues import Queue
 from leash.lab.simulator import Pool
 from leash.policies.window.credit import standing_wait, utilisation
 from leash.units import MS, SECOND

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from leash.flow import Flow, Lane
 from leash.lab.clock import Clock
 from leash.lab.figures import Claim, Experiment, Progress, Run
-from leash.lab.queues import Queue
+from leash.lab.simulated_queues import Queue
 from leash.lab.simulator import Pool
 from leash.units import MS, SECOND
 

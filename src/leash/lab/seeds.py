@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from leash.lab.clock import AT_BROKER, AT_CLIENT, DONE, Clock, Wire
-from leash.lab.queues import Consumer, Queue
+from leash.lab.simulated_queues import Consumer, Queue
 from leash.policies.codel import CoDel
 
 

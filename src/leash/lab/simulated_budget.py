@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from leash.fleet.terms import Terms
+from leash.fleet.budgets.settings import Terms
 from leash.flow import Purse
 from leash.flow.budgets import pace
 from leash.lab.clock import AT_BROKER, Clock, Wire

@@ -2,10 +2,10 @@
 
 Deterministic: the same description gives the same run, event by event.
 
-    clock.py      virtual time
-    queues.py     the broker's queues
-    wheel.py      budgets that several pools share
-    trace.py      what Flow was told and what it answered, to be replayed
+    clock.py              virtual time
+    simulated_queues.py   the broker's queues
+    simulated_budget.py   budgets that several pools share
+    trace.py              what Flow was told and what it answered, to be replayed
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from leash.errors import ConfigError
 from leash.flow import Ask, Dispatch, Flow, Probe, SetWindow, Shed
 from leash.flow.flow import TICK
 from leash.lab.clock import AT_BROKER, AT_CLIENT, DONE, WAKE, Clock, Wire
-from leash.lab.queues import Consumer, Queue
 from leash.lab.simulated_budget import Till, Wheel
+from leash.lab.simulated_queues import Consumer, Queue
 from leash.lab.trace import Recorder
 
 Service = Callable[[str, int], int]

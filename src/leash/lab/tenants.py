@@ -9,7 +9,7 @@ from typing import NamedTuple
 from leash.flow import Flow, Lane
 from leash.lab.clock import AT_BROKER, Clock
 from leash.lab.figures import Claim, Experiment, Progress, Run
-from leash.lab.queues import Queue
+from leash.lab.simulated_queues import Queue
 from leash.lab.simulator import Pool
 from leash.policies.ring import HashRing
 from leash.units import MS, SECOND

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from leash.errors import ConfigError
 from leash.flow import Flow, Lane
 from leash.lab.clock import AT_BROKER, Clock
-from leash.lab.queues import Queue
+from leash.lab.simulated_queues import Queue
 from leash.lab.simulator import Pool
-from leash.policies.exact import whole
+from leash.policies.exact_numbers import whole
 from leash.units import MS, SECOND
 
 BUSY = 0.99

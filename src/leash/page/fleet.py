@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leash.amqp.broadcast import VERSION
-from leash.page import attention, budgets, noisy, report_checks
+from leash.page import attention, budgets, noisy_tenants, report_checks
 from leash.page import queues as all_queues
 
 SILENT = 2.5
@@ -235,12 +235,12 @@ def _tenants(processes: list[Process]) -> list[dict[str, Any]]:
     told: dict[str, list[Any]] = {}
     for process in processes:
         report: Any = process.last.get("tenants")
-        if noisy.sound(report):
+        if noisy_tenants.sound(report):
             told.setdefault(report["name"], []).append(report)
     return [
         {"of": name, "tenant": each.tenant, "lane": each.lane, "time": each.time, "messages": each.messages}
         for name, reports in sorted(told.items())
-        for each in noisy.merge(reports).rows[:_NOISY]
+        for each in noisy_tenants.merge(reports).rows[:_NOISY]
     ]
 
 

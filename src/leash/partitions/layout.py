@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from leash.errors import ConfigError
 from leash.partitions.owners import Owners
 from leash.policies.ring import HashRing, Move, jump
-from leash.policies.ring.terms import Terms
+from leash.policies.ring.hash_input import Terms
 
 Shape = Literal["slots", "direct"]
 FORMAT = 1
@@ -58,7 +58,7 @@ class Layout:
     version: tuple[int, ...] | None = None
     """The broker's version; looked up, not stored."""
     beside: Mapping[str, Any] = field(default_factory=dict)
-    """What others store with it, as plain JSON: see `fleet/tenants.py`."""
+    """What others store with it, as plain JSON: see `fleet/tenants/tenants.py`."""
 
     @property
     def queues(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from leash.partitions.moves import SETTLE, Mover, finish, move
 from leash.partitions.plan import Plan, compare
 from leash.partitions.ring_check import actual, stated
 from leash.policies.ring import HashRing
-from leash.policies.ring.terms import check_by
+from leash.policies.ring.hash_input import check_by
 
 SLOTS = 120
 """Divides evenly by 1 to 6, 8, 10 and 12, the usual numbers of queues."""

@@ -1,12 +1,13 @@
 """The policies: pure objects that decide, and leave the doing to their driver.
 
-fair/       who is next
-window/     how much credit
-codel.py    is delay standing    shed.py (what follows from it)
-tokens.py   may it go now
-circuit.py  is it an outage      retry_budget.py (and how much may be tried again)
-ring/       where a key goes
-exact.py    numbers as they were meant
+fair/               who is next
+window/             how much credit
+codel.py            is delay standing    shed.py (what follows from it)
+tokens.py           may it go now        permits.py (and within a budget that is shared)
+circuit.py          is it an outage      retry_budget.py (and how much may be tried again)
+heavy_hitters.py    who has most of it
+ring/               where a key goes
+exact_numbers.py    numbers as they were meant
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal
 
-from leash.policies.exact import whole
+from leash.policies.exact_numbers import whole
 from leash.units import MS, SECOND
 
 State = Literal["closed", "open", "half-open"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import isqrt
 
 from leash.errors import ConfigError
-from leash.policies.exact import whole
+from leash.policies.exact_numbers import whole
 
 _MEMORY = 16
 """Intervals for which the last pace of shedding is remembered (RFC 8289, section 5.5)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
-from leash.policies.exact import whole
+from leash.policies.exact_numbers import whole
 
 K = TypeVar("K")
 

@@ -6,7 +6,7 @@ One retry a second is free, or what fails alone would never get its tries.
 from __future__ import annotations
 
 from leash.errors import ConfigError
-from leash.policies.exact import Number, fraction
+from leash.policies.exact_numbers import Number, fraction
 from leash.units import SECOND
 
 SAVED = 100

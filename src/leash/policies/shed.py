@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, get_args
 
 from leash.errors import ConfigError
-from leash.policies.exact import whole
+from leash.policies.exact_numbers import whole
 
 Mode = Literal["observe", "shrink", "return", "drop"]
 Kind = Literal["none", "signal", "return", "drop"]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from leash.errors import ConfigError
-from leash.policies.exact import Number, per_second, whole
+from leash.policies.exact_numbers import Number, per_second, whole
 from leash.units import SECOND
 
 

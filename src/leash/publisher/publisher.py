@@ -22,7 +22,7 @@ from leash.amqp import connect
 from leash.amqp.uri import Uri, parse
 from leash.errors import ConfigError, NotSent, PartlyPublished
 from leash.logfmt import logger
-from leash.policies.exact import whole
+from leash.policies.exact_numbers import whole
 from leash.publisher.drafts import Address, Drafts, Options, address, name_of
 from leash.publisher.sent import Receipt, Sent
 from leash.publisher.tally import Tally

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from leash.errors import ConfigError
-from leash.fleet.terms import Terms
+from leash.fleet.budgets.settings import Terms
 
 FORMS = "a budget with a rate, like sms:rate=50,burst=100"
 _NUMBERS = ("rate", "burst", "per", "lease")

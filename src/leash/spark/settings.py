@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from leash.errors import ConfigError
-from leash.fleet.terms import Terms
+from leash.fleet.budgets.settings import Terms
 from leash.spark import options
-from leash.spark.queues import QueueSpec, parse_queues
+from leash.spark.queue_options import QueueSpec, parse_queues
 from leash.spark.staging import files
 
 MAX_ORDERED_SPLIT = 65_535  # one prefetch window: 16 bits

@@ -3,6 +3,25 @@
 `connect` and `commands` ask and declare; `Reader` reads, `Publisher` publishes; `Subscription` is what a
 reader is made of, for whoever has threads and an order of its own. Needs pyarrow: `pip install
 'leash[streams]'`.
+
+reader.py                   reading from an offset on, as Arrow
+subscription.py             chunks as they come, and credit for more
+single_active_consumer.py   which of several readers of one name is active
+offsets.py                  where reading begins, and how much there is to read
+stored_offset.py            where a named consumer goes on
+publishing.py               publishing columns, with confirms
+backlog.py                  what is not confirmed yet
+super_streams.py            made and deleted; which partition a key belongs to
+commands.py                 one function for each request
+connecting.py               which host, and which node of a cluster
+handshake.py                from the first byte to the open virtual host
+connection.py               the reader thread, heartbeats, requests
+wire.py                     frames to values and back
+chunks.py                   chunks to columns       messages.py (where each message is)
+amqp10.py                   one message at a time
+encoding.py                 columns to frames
+compression.py              the codecs              crc32c.py (the checksum that snappy needs)
+arrow_memory.py             columns made of memory that is there already
 """
 
 from leash.streams.amqp10 import Message, decode, sections
@@ -23,9 +42,9 @@ from leash.streams.connection import Connection
 from leash.streams.offsets import Bounds, Start, chunk_at, first_and_end, first_kept, offset_of
 from leash.streams.publishing import Publisher
 from leash.streams.reader import Reader
+from leash.streams.single_active_consumer import Turns
 from leash.streams.subscription import Subscription, filter_properties, single_active
 from leash.streams.super_streams import create_super_stream, delete_super_stream, partition_of
-from leash.streams.turns import Turns
 
 __all__ = [
     "Bounds",

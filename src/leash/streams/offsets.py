@@ -1,4 +1,4 @@
-"""Where reading begins, and what a stream has to read."""
+"""Where reading begins, and how much a stream has to read."""
 
 from __future__ import annotations
 
@@ -93,6 +93,30 @@ def first_kept(connection: Connection, stream: str) -> int:
         return max(0, stream_stats(connection, stream).get("first_chunk_id", 0))
     chunk = chunk_at(connection, stream, wire.FIRST)
     return 0 if chunk is None else chunk.first
+
+
+class Depth:
+    """How many messages a stream has from a position on. Never less than there are, or rounds would not wait
+    for them; and 0 if there are none. Offsets that are no messages count in between.
+    """
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._known = (-2, 0)  # where the last chunk begins, and the end of the last one with messages
+
+    def ready(self, connection: Connection, position: int | None) -> int:
+        """The last chunk is fetched only if it is another one than the last time."""
+        begin = position
+        if begin is None:
+            first = chunk_at(connection, self._stream, wire.FIRST)
+            if first is None:
+                return 0
+            begin = first.first
+        last = last_chunk_id(connection, self._stream) if connection.can(Key.STREAM_STATS) else -2
+        if last == -2 or last != self._known[0]:
+            chunk = chunk_at(connection, self._stream, wire.LAST)
+            self._known = (last, 0 if chunk is None else chunk.end)
+        return max(0, self._known[1] - begin)
 
 
 def _peek(connection: Connection, stream: str, *places: Offset) -> list[Chunk | None]:

@@ -27,8 +27,8 @@ from leash.streams.offsets import (
     last_chunk_id,
     offset_of,
 )
+from leash.streams.single_active_consumer import Turns
 from leash.streams.subscription import WINDOW_BYTES, Subscription, filter_properties
-from leash.streams.turns import Turns
 
 log = logger("leash.streams")
 

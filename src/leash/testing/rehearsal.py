@@ -19,7 +19,7 @@ from leash.consumer.session import Parts, Session
 from leash.consumer.settle import Outcome
 from leash.consumer.stream_settings import StreamQueue
 from leash.errors import ConfigError, Unfinished
-from leash.fleet.permit_thread import Account
+from leash.fleet.budgets.permit_thread import Account
 from leash.flow.lane import PAUSED
 from leash.testing.broker import MemoryBroker, MemoryQueue, Stored
 from leash.testing.loop import VirtualLoop

@@ -19,8 +19,8 @@ from leash.consumer.message import Message
 from leash.consumer.reconnect import Connector
 from leash.consumer.tasks import TaskPool
 from leash.consumer.upkeep import TICK, Upkeep
-from leash.fleet.permit_thread import Account, Desk
-from leash.fleet.terms import Terms
+from leash.fleet.budgets.permit_thread import Account, Desk
+from leash.fleet.budgets.settings import Terms
 from leash.policies.tokens import TokenBucket
 from leash.testing.broker import MemoryBroker
 from leash.testing.connection import MemoryConnection

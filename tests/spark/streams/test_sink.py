@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from leash.amqp import Channel, topology
 from leash.broker import Broker
 from leash.errors import ConfigError, RowsChanged
-from leash.spark.streams import pins
 from leash.spark.streams.ids import CHECKS, ROWS, Id, Numbering, split
+from leash.spark.streams.pinned_partitions import pinned
 from leash.spark.streams.settings import stream_sink_settings
 from leash.spark.streams.sink import find_streams, publish
 from leash.streams import Connection, create_super_stream, partition_of
@@ -42,7 +42,7 @@ def crashing(rows: list[bytes], after: int) -> Iterator[pa.RecordBatch]:
 
 def put(place: str, rows: Iterator[pa.RecordBatch], batch: int, partition: int = 0, **given: str) -> int:
     told = stream_sink_settings({"url": place, **(given or {"stream": "s"})})
-    names = pins.pinned(told, QUERY, batch)
+    names = pinned(told, QUERY, batch)
     return publish(told, names, QUERY, partition, batch, rows).rows
 
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from leash.errors import ConfigError
-from leash.policies.exact import whole
+from leash.policies.exact_numbers import whole
 from leash.policies.fair.rounds import Ticket
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from leash.errors import ConfigError
-from leash.policies.exact import whole
+from leash.policies.exact_numbers import whole
 from leash.policies.fair import state as saved
 from leash.policies.fair import tiers as strict
 from leash.policies.fair.bulk import share_out

@@ -7,7 +7,7 @@ from operator import index
 from typing import Any
 
 from leash.errors import ConfigError
-from leash.policies.exact import whole
+from leash.policies.exact_numbers import whole
 from leash.policies.fair.rounds import Lane, Rounds
 
 

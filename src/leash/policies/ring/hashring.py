@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from leash.errors import ConfigError
 from leash.policies.ring import jump
-from leash.policies.ring.terms import Terms, check_by, check_version
+from leash.policies.ring.hash_input import Terms, check_by, check_version
 
 KEEPS_ITS_RING = (4, 2)
 """From this version on a new broker keeps its metadata, and the ring, in Khepri; before, in Mnesia."""

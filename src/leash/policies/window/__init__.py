@@ -4,6 +4,7 @@ autopilot.py   the window that tunes itself
 credit.py      the formulas
 tally.py       what an epoch showed
 payoff.py      whether the last step helped
+sharing.py     one limit, divided among many windows
 """
 
 from leash.policies.window.autopilot import Change, Window, spell

@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import isqrt
 from typing import NamedTuple
 
-from leash.policies.exact import Number, per_second, whole
+from leash.policies.exact_numbers import Number, per_second, whole
 from leash.policies.window.credit import MOST, lane_window, model, standing_wait
 from leash.policies.window.payoff import Pace, Payoff
 from leash.policies.window.tally import Tally

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil, isqrt
 
 from leash.errors import ConfigError
-from leash.policies.exact import Number, fraction, per_second, whole
+from leash.policies.exact_numbers import Number, fraction, per_second, whole
 from leash.units import SECOND
 
 MOST = 65535

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from leash.fleet.open_budget import Till
+from leash.fleet.budgets.open_budget import Till
 from leash.spark import connections
 from leash.spark.driver.planner import Planner
 from leash.spark.settings import SourceSettings

@@ -1,4 +1,8 @@
-"""Resuming from a checkpoint, and the staged messages that earlier runs left behind."""
+"""Resuming from a checkpoint, and the staged messages that earlier runs left behind.
+
+A checkpoint of another kind or version is refused before that, by `spark/offsets.py` (queues) and
+`spark/streams/offsets.py` (streams).
+"""
 
 from __future__ import annotations
 

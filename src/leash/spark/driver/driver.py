@@ -18,10 +18,10 @@ from leash.spark.driver import checkpoint, progress, settling
 from leash.spark.driver.budgets import Budgets
 from leash.spark.driver.checks import Guard
 from leash.spark.driver.clock import forward_clock
+from leash.spark.driver.dedup_memory import adopted, remember, spent
 from leash.spark.driver.failover import Lookout
 from leash.spark.driver.partitioned import Following
 from leash.spark.driver.planner import Planner, Targets, cut
-from leash.spark.driver.remembered import adopted, remember, spent
 from leash.spark.driver.reporting import Reports
 from leash.spark.driver.settling import Settled
 from leash.spark.offsets import Plan, Seen, first_plan

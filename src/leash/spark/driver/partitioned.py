@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from leash.amqp import Connection
 from leash.partitions import gates, layout_store
-from leash.spark.queues import QueueSpec
+from leash.spark.queue_options import QueueSpec
 from leash.spark.staging.seals import Seal
 
 _LOOK_EVERY = 1.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from leash.fleet.tenants import lanes_of, need
+from leash.fleet.tenants.tenants import lanes_of, need
 from leash.spark.connections import connection, patiently
-from leash.spark.queues import QueueSpec
+from leash.spark.queue_options import QueueSpec
 from leash.spark.settings import SourceSettings
 
 

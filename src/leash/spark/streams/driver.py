@@ -9,7 +9,7 @@ from typing import Any
 
 from leash.spark.driver.clock import forward_clock
 from leash.spark.driver.planner import Planner, cut
-from leash.spark.queues import QueueSpec
+from leash.spark.queue_options import QueueSpec
 from leash.spark.staging.seals import Seal
 from leash.spark.streams.links import Links
 from leash.spark.streams.offsets import Mark, Range, StreamPlan

@@ -8,7 +8,7 @@ from typing import Any
 
 from leash.errors import ConfigError
 from leash.spark import options
-from leash.spark.queues import parse_queues
+from leash.spark.queue_options import parse_queues
 from leash.spark.settings import Broker, Limits, broker_of, check_limits
 
 _WHICH = ("stream", "streams", "superstream")

@@ -16,11 +16,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from leash.errors import ConfigError, StreamMissing
-from leash.spark.streams import pins
 from leash.spark.streams.ids import BATCHES
-from leash.spark.streams.lane import Lane
 from leash.spark.streams.links import Links
 from leash.spark.streams.messages import Messages, check_schema, messages
+from leash.spark.streams.pinned_partitions import pinned
+from leash.spark.streams.publish_once import Lane
 from leash.spark.streams.settings import StreamSinkSettings
 from leash.streams import partition_of
 
@@ -47,7 +47,7 @@ class StreamsSink(DataSourceStreamArrowWriter):
         context = _task()
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = int(context.getLocalProperty("streaming.sql.batchId"))
-        names = pins.pinned(self._settings, query, batch)
+        names = pinned(self._settings, query, batch)
         return publish(self._settings, names, query, context.partitionId(), batch, iterator)
 
 

@@ -25,7 +25,7 @@ from contextlib import suppress
 from leash.amqp import Connection, Deliveries, QueueState, delivery_limit, topology
 from leash.amqp.queue_traits import traits
 from leash.errors import AmqpError, Interrupted, NotFound, QueueHeld, ResourceLocked
-from leash.spark.task.hold import LOOK, Hold
+from leash.spark.task.held_messages import LOOK, Hold
 from leash.spark.task.records import Records
 from leash.spark.task.rescuing import Rescuer, endangered, only
 from leash.spark.task.taking import DEADLINE, PREFETCH_MAX

@@ -13,8 +13,8 @@ from contextlib import suppress
 
 from leash.amqp import Channel, Connection, Deliveries, topology, wire
 from leash.amqp.delivery_limit import NACK_IS_FREE, UNKNOWN, danger, limit_of
+from leash.amqp.last_acks import AT_ONCE, settled
 from leash.amqp.queue_traits import traits
-from leash.amqp.settling import AT_ONCE, settled
 from leash.errors import AmqpError, CannotRescue, NotFound
 from leash.spark.task.rescuing import Rescuer, endangered, only, restore
 

@@ -1,4 +1,4 @@
-"""One task's publishing to one stream."""
+"""One task's publishing to one stream, each row once: what the stream has already is skipped."""
 
 from __future__ import annotations
 

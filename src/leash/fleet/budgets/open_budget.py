@@ -12,10 +12,10 @@ from typing import Any
 
 from leash.amqp.uri import Uri, parse
 from leash.errors import BudgetError, ConfigError
-from leash.fleet.permit_thread import Account, Desk
-from leash.fleet.reporting import TillReports
-from leash.fleet.terms import Terms
-from leash.policies.exact import whole
+from leash.fleet.budgets.permit_thread import Account, Desk
+from leash.fleet.budgets.reporting import TillReports
+from leash.fleet.budgets.settings import Terms
+from leash.policies.exact_numbers import whole
 from leash.policies.permits import Permits
 from leash.units import SECOND, nanoseconds
 

@@ -1,4 +1,4 @@
-"""The terms of a budget, checked: the numbers on which all processes that name it agree."""
+"""A budget's arguments, checked: its terms, the numbers on which all processes that name it agree."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from math import ceil
 from typing import Any
 
 from leash.errors import ConfigError
-from leash.fleet.shape import MOST_TOKENS, Shape, shape_of
-from leash.policies.exact import Number, fraction, whole
+from leash.fleet.budgets.rate_to_tokens import MOST_TOKENS, Shape, shape_of
+from leash.policies.exact_numbers import Number, fraction, whole
 from leash.units import nanoseconds
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")

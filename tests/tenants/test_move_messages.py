@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from leash.amqp import Channel, Outgoing, Publisher, topology
-from leash.fleet import feed
+from leash.fleet.tenants import move_messages
 from tests.tenants.kit import message, send
 from tests.waiting import until
 
@@ -17,7 +17,7 @@ def test_what_cannot_be_moved_is_kept(
     uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     """Giving it back each time would reach the delivery limit of the adopted queue."""
-    monkeypatch.setattr(feed, "_BACKOFF", (0.01, 0.02))
+    monkeypatch.setattr(move_messages, "_BACKOFF", (0.01, 0.02))
     topology.declare_queue(channel, "old", kind="quorum")
     send(uri, [message("a", b"%d" % n, "", "old") for n in range(400)])
     topology.declare_queue(channel, "lane", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
@@ -34,7 +34,7 @@ def test_what_cannot_be_moved_is_kept(
         return publish(self, messages)
 
     monkeypatch.setattr(Publisher, "publish", counted)
-    moving = feed.Feed(uri, "old", "jobs")
+    moving = move_messages.Feed(uri, "old", "jobs")
     moving.start()
     until(lambda: len(tries) > 50)
     assert moving.trouble
@@ -50,7 +50,7 @@ def test_what_cannot_be_moved_outlives_its_feeds(
     uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often they come and go, or are killed."""
-    monkeypatch.setattr(feed, "_BACKOFF", (0.01, 0.02))
+    monkeypatch.setattr(move_messages, "_BACKOFF", (0.01, 0.02))
     topology.declare_queue(channel, "old", kind="quorum")
     send(uri, [message("a", b"%d" % n, "", "old") for n in range(12)])
     for _ in range(15):
@@ -58,7 +58,7 @@ def test_what_cannot_be_moved_outlives_its_feeds(
             until(lambda: topology.state(channel, "old").ready == 12)
             assert all(taker.get("old") for _ in range(12))
     for _ in range(8):
-        moving = feed.Feed(uri, "old", "nowhere")
+        moving = move_messages.Feed(uri, "old", "nowhere")
         moving.start()
         until(lambda: moving.trouble)  # noqa: B023
         moving.stop()

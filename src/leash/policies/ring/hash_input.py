@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from leash.errors import ConfigError
 from leash.policies.ring.fields import INTEGERS, as_field, erlang
+from leash.policies.ring.hash_columns import Column, columns, from_list, hash_column
 from leash.policies.ring.jump import MASK
-from leash.policies.ring.keys import Column, columns, from_list, hash_column
 from leash.policies.ring.phash import UNDEFINED, Atom, fold_tuple, phash2
 
 PROPERTIES = ("message_id", "correlation_id", "timestamp")

@@ -20,14 +20,14 @@ from leash.amqp.queue_traits import traits
 from leash.amqp.topology import KINDS
 from leash.amqp.uri import Uri
 from leash.errors import BrokerError, ConfigError, NotFound, PreconditionFailed, TopologyError
-from leash.fleet.feed import move
-from leash.fleet.rewire import Binding, rewire
+from leash.fleet.tenants.move_bindings import Binding, rewire
+from leash.fleet.tenants.move_messages import move
 from leash.management import Management
 from leash.partitions import Partitions, layout_store
 from leash.partitions.declare import declare_queue, exists
 from leash.partitions.layout import Layout
-from leash.policies.exact import whole
-from leash.policies.ring.terms import check_by
+from leash.policies.exact_numbers import whole
+from leash.policies.ring.hash_input import check_by
 
 MOST_LANES, MOST_OWN = 1000, 100
 _PATIENCE = 30.0

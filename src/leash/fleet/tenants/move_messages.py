@@ -25,10 +25,10 @@ from leash.amqp import (
     delivery_limit,
     with_headers,
 )
+from leash.amqp.last_acks import settled
 from leash.amqp.properties import NONE
 from leash.amqp.publish import refused
 from leash.amqp.queue_traits import traits
-from leash.amqp.settling import settled
 from leash.amqp.uri import Uri
 from leash.backoff import Backoff
 from leash.errors import AmqpError, ChannelError, Interrupted, ProtocolError, PublishError, Rejected

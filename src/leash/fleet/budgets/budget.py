@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leash.amqp.uri import Uri
-from leash.fleet.open_budget import Till
-from leash.fleet.terms import Terms
+from leash.fleet.budgets.open_budget import Till
+from leash.fleet.budgets.settings import Terms
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A budget's card: the one message in `leash.budget.<name>` that says which wheel is in force.
+"""What the broker keeps of a budget: its queues, and the card, a message that says which wheel is in force.
 
     leash.budget.sms            the card: numbers, and the number of the wheel in force (its generation)
     leash.budget.sms:lock       exclusive; held while a process reads the card or makes a wheel

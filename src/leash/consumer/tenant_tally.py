@@ -13,7 +13,7 @@ from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.message import Message
 from leash.consumer.workers import is_async
 from leash.errors import LeashError
-from leash.fleet.tenants import Tenants
+from leash.fleet.tenants.tenants import Tenants
 from leash.policies.heavy_hitters import HeavyHitters
 from leash.units import SECOND
 

@@ -11,8 +11,8 @@ from leash.amqp.properties import NONE
 from leash.amqp.wire import Deliveries
 from leash.consumer.clock import SYSTEM
 from leash.consumer.engine import Engine
-from leash.consumer.recall import recall
 from leash.consumer.stream_link import StreamLink
+from leash.consumer.take_back import recall
 from leash.consumer.threads import ThreadPool
 from leash.consumer.workers import Worker
 from leash.flow import Flow

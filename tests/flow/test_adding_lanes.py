@@ -8,7 +8,7 @@ import pytest
 
 from leash.errors import ConfigError
 from leash.flow import Flow, Lane
-from leash.flow.adding import add_lane
+from leash.flow.adding_lanes import add_lane
 from tests.flow.kit import served, warm
 
 

@@ -11,11 +11,11 @@ import time
 from typing import TYPE_CHECKING
 
 from leash.amqp import Connection, Deliveries, Outgoing, Properties, Publisher, topology
-from leash.fleet.card import Card, seen_queue, wheel_queue
+from leash.fleet.budgets.state_at_broker import Card, seen_queue, wheel_queue
 from leash.logfmt import logger
 
 if TYPE_CHECKING:
-    from leash.fleet.token_wheel import Wheel
+    from leash.fleet.budgets.token_wheel import Wheel
 
 log = logger("leash.fleet")
 

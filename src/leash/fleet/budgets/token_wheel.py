@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from pamqp import commands
 
 from leash.amqp import Channel, Connection, Deliveries, wire
-from leash.fleet.card import Card, turn_queue, wheel_queue
-from leash.fleet.mint import terms_of
-from leash.fleet.terms import Terms
+from leash.fleet.budgets.lifecycle import terms_of
+from leash.fleet.budgets.settings import Terms
+from leash.fleet.budgets.state_at_broker import Card, turn_queue, wheel_queue
 from leash.policies.permits import Permits
 from leash.units import MS, nanoseconds
 

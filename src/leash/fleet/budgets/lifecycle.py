@@ -17,7 +17,9 @@ from typing import Any
 from leash.amqp import Channel, Connection, Outgoing, Properties, Publisher, connect, topology
 from leash.amqp.locks import exclusively
 from leash.errors import AccessRefused, BudgetError, ConfigError, PreconditionFailed
-from leash.fleet.card import (
+from leash.fleet.budgets.rate_to_tokens import Shape
+from leash.fleet.budgets.settings import Terms, spoken
+from leash.fleet.budgets.state_at_broker import (
     DELAYED_FROM,
     Card,
     Form,
@@ -31,8 +33,6 @@ from leash.fleet.card import (
     turn_queue,
     wheel_queue,
 )
-from leash.fleet.shape import Shape
-from leash.fleet.terms import Terms, spoken
 from leash.logfmt import logger
 
 log = logger("leash.fleet")
@@ -236,7 +236,7 @@ def _make(
             if known:
                 _delete_wheel(channel, name, known)
             _declare_wheel(connection, channel, name, card, shape)
-            _mint(channel, publisher, name, card, shape, taken=not first)
+            _publish_tokens(channel, publisher, name, card, shape, taken=not first)
         reader.read()
         card = replace(card, ready=True)
         reader.replace(publisher, card)
@@ -279,7 +279,9 @@ def _to(queue: str) -> dict[str, str]:
     return {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
 
 
-def _mint(channel: Channel, publisher: Publisher, name: str, card: Card, shape: Shape, taken: bool) -> None:
+def _publish_tokens(
+    channel: Channel, publisher: Publisher, name: str, card: Card, shape: Shape, taken: bool
+) -> None:
     """Publish all tokens. Those of a cooling wheel are transient: a crash could double durable ones."""
     wheel = wheel_queue(name, card.generation)
     lasting = Properties(delivery_mode=1 if card.form == "cooling" else 2)

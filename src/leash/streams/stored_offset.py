@@ -1,4 +1,4 @@
-"""Where a named consumer goes on, and how much there is for it."""
+"""Where a named consumer goes on: at the offset that is stored under its name in the stream itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from leash.errors import StreamError
 from leash.streams import wire
 from leash.streams.commands import query_offset, store_offset
 from leash.streams.connection import Connection
-from leash.streams.offsets import Start, chunk_at, first_and_end, last_chunk_id, offset_of
-from leash.streams.wire import Key, Offset
+from leash.streams.offsets import Start, chunk_at, first_and_end, offset_of
+from leash.streams.wire import Offset
 
 
 def begin_of(connection: Connection, name: str, stream: str, start: Start, now: float) -> Offset:
@@ -39,27 +39,3 @@ def store_surely(connection: Connection, name: str, stream: str, offset: int, ti
         if time.monotonic() > deadline:
             raise StreamError(stream, f"offset {offset} of {name!r} was not stored within {timeout:g} s")
         time.sleep(0.01)
-
-
-class Depth:
-    """How many messages a stream has from a position on. Never less than there are, or rounds would not wait
-    for them; and 0 if there are none. Offsets that are no messages count in between.
-    """
-
-    def __init__(self, stream: str) -> None:
-        self._stream = stream
-        self._known = (-2, 0)  # where the last chunk begins, and the end of the last one with messages
-
-    def ready(self, connection: Connection, position: int | None) -> int:
-        """The last chunk is fetched only if it is another one than the last time."""
-        begin = position
-        if begin is None:
-            first = chunk_at(connection, self._stream, wire.FIRST)
-            if first is None:
-                return 0
-            begin = first.first
-        last = last_chunk_id(connection, self._stream) if connection.can(Key.STREAM_STATS) else -2
-        if last == -2 or last != self._known[0]:
-            chunk = chunk_at(connection, self._stream, wire.LAST)
-            self._known = (last, 0 if chunk is None else chunk.end)
-        return max(0, self._known[1] - begin)

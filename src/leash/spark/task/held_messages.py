@@ -6,7 +6,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from leash.amqp import Connection, Deliveries
-from leash.amqp.settling import AT_ONCE
+from leash.amqp.last_acks import AT_ONCE
 from leash.errors import AmqpError, ChannelError, Interrupted, ReplyTimeout
 from leash.spark.task.rescuing import restore
 
@@ -124,7 +124,7 @@ class Hold:
         self._settlements += self._consumers
 
     def _settle(self) -> None:
-        """As `settling.settled` does, but there is always a consumer, so that others see that we are here."""
+        """Like `last_acks.settled`, but there is always a consumer, so that others see that we are here."""
         if self._settlements > AT_ONCE:
             self.extend(1)
             self.extend(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leash.amqp import Connection, topology
-from leash.spark.task.hold import Hold
+from leash.spark.task.held_messages import Hold
 from tests.conftest import StalledLog
 from tests.consumer.kit import fill, until
 

@@ -15,11 +15,11 @@ from leash.amqp import Connection, connect
 from leash.amqp.uri import Uri
 from leash.backoff import Backoff
 from leash.errors import AmqpError, LeashError
-from leash.fleet import mint
-from leash.fleet.card import card_queue, ready
-from leash.fleet.census import Census
-from leash.fleet.terms import Terms
-from leash.fleet.token_wheel import Gone, Wheel
+from leash.fleet.budgets import lifecycle
+from leash.fleet.budgets.lost_tokens import Census
+from leash.fleet.budgets.settings import Terms
+from leash.fleet.budgets.state_at_broker import card_queue, ready
+from leash.fleet.budgets.token_wheel import Gone, Wheel
 from leash.logfmt import logger
 from leash.policies.permits import Permits
 from leash.units import SECOND
@@ -106,7 +106,7 @@ class Desk:
         return self._connection
 
     def _join(self, connection: Connection, wheel: Wheel) -> None:
-        card = mint.join(connection, wheel.budget)
+        card = lifecycle.join(connection, wheel.budget)
         wheel.attach(connection, card)
         self._checked[wheel] = time.monotonic()
         self._census[wheel] = Census(wheel, card)
@@ -181,7 +181,7 @@ class Desk:
         if count is None:
             raise Gone
         if count == 0:
-            mint.put_back_card(connection, name, card)
+            lifecycle.put_back_card(connection, name, card)
         self._checked[wheel] = time.monotonic()
         try:
             lost = self._census[wheel].take(self._second())
@@ -189,7 +189,7 @@ class Desk:
             log.debug("event=census_failed budget=%r reason=%r", name, str(error))
             return
         if lost:
-            mint.renew(connection, name, card)
+            lifecycle.renew(connection, name, card)
             raise Gone
 
     def _second(self) -> Connection:

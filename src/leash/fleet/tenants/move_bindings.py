@@ -1,4 +1,4 @@
-"""Turns what is bound to a queue over to an exchange: every message takes the old way or the new one, once.
+"""Moves what is bound to a queue to an exchange: every message takes the old way or the new one, once.
 
 AMQP cannot replace a binding in one step. So a fanout exchange stands in between for a moment:
 

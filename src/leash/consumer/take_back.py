@@ -6,7 +6,7 @@ import contextlib
 from collections import deque
 
 from leash.consumer.engine import Engine
-from leash.consumer.raw import ARRIVED, LINK, Raw
+from leash.consumer.raw_delivery import ARRIVED, LINK, Raw
 from leash.consumer.workers import Worker
 
 

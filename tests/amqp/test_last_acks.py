@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leash.amqp import Channel, Connection, Outgoing, Publisher, topology, wire
-from leash.amqp.settling import settled
+from leash.amqp.last_acks import settled
 from tests.conftest import StalledLog
 from tests.consumer.kit import until
 

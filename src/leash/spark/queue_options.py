@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from leash.errors import ConfigError
-from leash.fleet.terms import Terms
+from leash.fleet.budgets.settings import Terms
 from leash.spark import option_values
 from leash.spark.budget_option import FORMS, parse_budget
 

@@ -16,7 +16,7 @@ from leash.consumer.failures import Failures
 from leash.consumer.message import Message
 from leash.consumer.settings import Queue, Settings
 from leash.consumer.settle import Outcome
-from leash.flow import probing
+from leash.flow import failing_lanes
 from leash.policies.circuit import Circuit, Turn
 from leash.policies.retry_budget import RetryBudget
 from leash.units import SECOND
@@ -128,7 +128,7 @@ class Gate:
                 engine.settler.give_back(link, [message.raw])
                 return
             now = engine.clock.now()
-            probing.put_back(engine.flow, now, message.queue, message.raw, message.arrived)
+            failing_lanes.put_back(engine.flow, now, message.queue, message.raw, message.arrived)
             self._set(now, [message.queue])
 
     # --- after a call ---
@@ -194,9 +194,9 @@ class Gate:
         for queue in queues:
             circuit = self.circuits[queue]
             if circuit.state == "open":
-                at = now + probing.AGAIN if circuit.probing else max(now, circuit.next)
-                probing.hold_back(flow, now, queue, at)
+                at = now + failing_lanes.AGAIN if circuit.probing else max(now, circuit.next)
+                failing_lanes.hold_back(flow, now, queue, at)
             elif flow.lanes[queue].single:
-                probing.let_go(flow, now, queue)
+                failing_lanes.let_go(flow, now, queue)
                 self._engine.ready.notify_all()
                 self._engine.wake()

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from leash import Budget, Consumer, Queue
 from leash.errors import ConfigError
-from leash.fleet.shape import MOST_TOKENS, TURNS, shape_of
+from leash.fleet.budgets.rate_to_tokens import MOST_TOKENS, TURNS, shape_of
 
 
 @pytest.mark.parametrize(
