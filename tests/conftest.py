@@ -109,6 +109,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory, tls: Tls) -> Iterator[Broke
         owned=True,
     )
     node.start()
+    asked = os.environ.get("BROKER")  # `make test BROKER=4.3`
+    if asked:
+        with connect(node.uri) as opened:
+            assert opened.version[:2] == tuple(map(int, asked.split("."))), "another RabbitMQ than asked for"
     yield node
     node.stop(purge=True)
 

@@ -113,3 +113,10 @@ def test_without_rabbitmq_it_says_what_to_install(folder: Path, monkeypatch: pyt
     monkeypatch.delenv("RABBITMQ_SCRIPTS", raising=False)
     with pytest.raises(BrokerError, match="apt-get install rabbitmq-server"):
         Broker(folder).start()
+
+
+def test_a_folder_without_rabbitmq_is_not_passed_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another version would be started instead, without a word."""
+    monkeypatch.setenv("RABBITMQ_SCRIPTS", str(folder))
+    with pytest.raises(BrokerError, match="no rabbitmq-server in that folder"):
+        Broker(folder).start()

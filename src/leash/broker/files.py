@@ -20,9 +20,12 @@ HOMES = ["/usr/lib/rabbitmq/bin", "/opt/homebrew/opt/rabbitmq/sbin", "/usr/local
 
 def home() -> Path:
     """The folder of RabbitMQ's scripts. The wrappers on the PATH drop the environment when run by root."""
-    for folder in [os.environ.get("RABBITMQ_SCRIPTS"), *HOMES]:
-        if folder and (Path(folder) / "rabbitmq-server").exists():
+    named = os.environ.get("RABBITMQ_SCRIPTS")
+    for folder in [named] if named else HOMES:
+        if (Path(folder) / "rabbitmq-server").exists():
             return Path(folder)
+    if named:
+        raise BrokerError(f"RABBITMQ_SCRIPTS={named}: there is no rabbitmq-server in that folder")
     raise BrokerError(
         "RabbitMQ is not installed: get the package rabbitmq-server (Debian, Ubuntu: apt-get install "
         "rabbitmq-server), or set RABBITMQ_SCRIPTS to its scripts' folder, or LEASH_URI to a broker you have"
