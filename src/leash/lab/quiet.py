@@ -43,9 +43,10 @@ class Sleeper:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._reader.join()  # before its file is closed
         with self._process:
-            self._process.kill()
-        self._reader.join()
+            pass
 
     def _read(self) -> None:
         assert self._process.stdout is not None
