@@ -65,10 +65,10 @@ def _run(modes: list[str]) -> list[float]:
 
 
 def _plan() -> Any:
-    from leash.lab import whatif
+    from leash.lab import plan as plans
 
-    return whatif.Plan(
-        streams=(whatif.Stream("work", work=4.0),),
+    return plans.Plan(
+        streams=(plans.Stream("work", work=4.0),),
         round_trip=100.0,
         windows=tuple(range(1, 101)),
         workers=tuple(range(1, 21)),
@@ -77,12 +77,13 @@ def _plan() -> Any:
 
 def sweep_on(cores: int) -> float:
     """Seconds of the sweep itself: no start of Spark, no import in the workers."""
-    from leash.lab import sweep, whatif
+    from leash.lab import plan as plans
+    from leash.lab import sweep
 
     spark = sweep.session(f"local[{cores}]", "leash bench")
     try:
         plan = _plan()
-        warm = whatif.Plan(streams=plan.streams, round_trip=1.0, windows=tuple(range(1, 9)), workers=(1,))
+        warm = plans.Plan(streams=plan.streams, round_trip=1.0, windows=tuple(range(1, 9)), workers=(1,))
         sweep.sweep(spark, warm)
         began = time.perf_counter()
         outcomes = sweep.sweep(spark, plan)
@@ -95,13 +96,13 @@ def sweep_on(cores: int) -> float:
 
 def bare() -> float:
     """Seconds of every fifth setting, in this process."""
-    from leash.lab import whatif
+    from leash.lab import plan as plans
 
     plan = _plan()
     settings = list(plan.settings())[::5]
     began = time.perf_counter()
     for setting in settings:
-        whatif.try_out(plan, setting)
+        plans.try_out(plan, setting)
     return time.perf_counter() - began
 
 

@@ -25,7 +25,7 @@ from leash.amqp import connect as amqp_connect
 from leash.amqp.topology import declare_queue
 from leash.broker import Broker
 from leash.cli.main import app
-from leash.lab import whatif
+from leash.lab import plan as plans
 from leash.spark import pipeline
 from leash.streams import Publisher as StreamPublisher
 from leash.streams import connect, create_stream, create_super_stream, parse
@@ -260,5 +260,5 @@ def test_the_pipeline_in_a_file(tmp_path: Path) -> None:
 def test_the_plan_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(snippets("lab.md")[1])
-    plan = whatif.load(path)
+    plan = plans.load(path)
     assert len(list(plan.settings())) == 32 * 4 * 2

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash.consumer.stream_link import StreamLedger
+from leash.consumer.stream_ledger import StreamLedger
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=60), st.randoms(use_true_random=False))

@@ -8,7 +8,7 @@ import pytest
 
 from leash import Budget
 from leash.amqp import Connection, connect, topology
-from leash.fleet.budgets import lifecycle, lost_tokens, permit_thread
+from leash.fleet.budgets import lifecycle, permit_thread, token_census
 from leash.fleet.budgets.state_at_broker import card_queue, ready, wheel_queue
 from tests.fleet.kit import excess
 from tests.waiting import until
@@ -17,7 +17,7 @@ RATE, BURST = 100, 20
 
 
 def test_a_purge_by_hand_heals(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lost_tokens, "WINDOW", 1.0)
+    monkeypatch.setattr(token_census, "WINDOW", 1.0)
     monkeypatch.setattr(permit_thread, "CHECK", 0.3)
     starts = []
     with Budget("sms", rate=RATE, burst=BURST).open(uri) as till:
@@ -43,7 +43,7 @@ def test_a_purge_by_hand_heals(uri: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_some_lost_tokens_are_noticed_while_the_others_are_used(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lost_tokens, "WINDOW", 1.0)
+    monkeypatch.setattr(token_census, "WINDOW", 1.0)
     monkeypatch.setattr(permit_thread, "CHECK", 0.3)
     starts = []
     with Budget("sms", rate=RATE, burst=BURST).open(uri) as till, connect(uri) as connection:
@@ -66,16 +66,16 @@ def test_some_lost_tokens_are_noticed_while_the_others_are_used(
 
 
 def test_a_whole_wheel_is_left_alone(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lost_tokens, "WINDOW", 3.0)
+    monkeypatch.setattr(token_census, "WINDOW", 3.0)
     monkeypatch.setattr(permit_thread, "CHECK", 0.2)
     verdicts = []
-    judge = lost_tokens.Census.take
+    judge = token_census.Census.take
 
-    def judged(self: lost_tokens.Census, connection: Connection) -> bool:
+    def judged(self: token_census.Census, connection: Connection) -> bool:
         verdicts.append(judge(self, connection))
         return verdicts[-1]
 
-    monkeypatch.setattr(lost_tokens.Census, "take", judged)
+    monkeypatch.setattr(token_census.Census, "take", judged)
     with Budget("sms", rate=RATE, burst=BURST).open(uri) as till, connect(uri) as connection:
         before = lifecycle.find(connection, "sms")
         while len(verdicts) < 25:  # five seconds at least: the last ten of them knew enough

@@ -10,8 +10,8 @@ import pytest
 
 from leash.cli.plan import _fields
 from leash.errors import ConfigError
+from leash.lab.plan import Outcome, Plan, Setting, Stream, cheapest, load, numbers, stream, try_out
 from leash.lab.sweep import deal
-from leash.lab.whatif import Outcome, Plan, Setting, Stream, cheapest, load, numbers, stream, try_out
 
 
 def best(plan: Plan) -> Outcome | None:

@@ -10,7 +10,7 @@ import typer
 from leash.cli.output import Json, need, say
 from leash.errors import ConfigError
 from leash.lab.figures import number
-from leash.lab.whatif import Outcome, Plan, Stream, cheapest, load, meets, numbers, stream
+from leash.lab.plan import Outcome, Plan, Stream, cheapest, load, meets, numbers, stream
 
 _DEFAULT = Plan()
 

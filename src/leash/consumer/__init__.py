@@ -29,6 +29,7 @@ depths.py             how many messages are ready
 
 streams.py            all streams                       stream_lane.py (the thread of one)
 stream_link.py        one turn of a stream's lane       stream_rows.py (its messages)
+stream_ledger.py      which offset may be stored
 partitioned.py        partitions: gates and markers obeyed, queues shared
 tenancy.py            tenants: queues adopted           tenant_tally.py (who is noisy)
 

@@ -17,7 +17,7 @@ from leash.consumer.message import Message
 from leash.consumer.settings import Queue, Settings
 from leash.consumer.settle import Outcome
 from leash.flow import failing_lanes
-from leash.policies.circuit import Circuit, Turn
+from leash.policies.breaker import Circuit, Turn
 from leash.policies.retry_budget import RetryBudget
 from leash.units import SECOND
 

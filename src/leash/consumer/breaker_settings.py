@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leash.errors import ConfigError
-from leash.policies.circuit import Circuit
+from leash.policies.breaker import Circuit
 from leash.policies.exact_numbers import whole
 from leash.units import MS, nanoseconds
 

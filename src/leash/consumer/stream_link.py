@@ -1,84 +1,23 @@
-"""One turn of a stream's lane: what was delivered, what is settled, and the prefix below which all is.
+"""One turn of a stream's lane, which stands for a stream where the engine expects a link to a queue.
 
-A stream takes no acks. What is settled is written in a ledger by offset, and the lane stores the last offset
-of the prefix. Offsets have gaps where the broker keeps other things: the ledger knows which ones came.
+A stream takes no acks. What is settled is written in a ledger by offset (`stream_ledger.py`), and the lane
+stores the last offset below which all is.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from leash.consumer.clock import Clock
-from leash.consumer.ledger import Ledger
 from leash.consumer.link import Link
 from leash.consumer.settle import ACKED, Outcome
+from leash.consumer.stream_ledger import StreamLedger
 from leash.consumer.stream_settings import StreamQueue
 
 SPAN = 10_000
 """Messages that may be settled above one that is not: a crash repeats at most these, and those in work."""
-
-
-class StreamLedger(Ledger):
-    """The deliveries of one turn. Tags are offsets, which only grow."""
-
-    __slots__ = ("_ahead", "_lowest", "_runs", "last")
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self.last: int | None = None
-        """The highest offset below which, and including which, all that was delivered is settled."""
-        self._lowest = -1  # the lowest that is not settled; -1: all are
-        self._runs: deque[tuple[int, int]] = deque()  # first and end of those from `_lowest` on
-        self._ahead: set[int] = set()
-
-    def expect(self, offsets: list[int]) -> None:
-        """These are delivered next."""
-        if offsets[-1] - offsets[0] == len(offsets) - 1:
-            self._runs.append((offsets[0], offsets[-1] + 1))
-        else:
-            begin = before = offsets[0]
-            for offset in offsets[1:]:
-                if offset != before + 1:
-                    self._runs.append((begin, before + 1))
-                    begin = offset
-                before = offset
-            self._runs.append((begin, before + 1))
-        if self._lowest < 0:
-            self._lowest = offsets[0]
-
-    @property
-    def spread(self) -> int:
-        """How many are settled above one that is not."""
-        return len(self._ahead)
-
-    def is_settled(self, tag: int) -> bool:
-        return self._lowest < 0 or tag < self._lowest or tag in self._ahead
-
-    def settled_before(self, tag: int) -> bool:
-        return self._lowest < 0 or tag <= self._lowest
-
-    def ack(self, tag: int) -> bool:
-        if self.is_settled(tag):
-            return False
-        self.settled += 1
-        if tag != self._lowest:
-            self._ahead.add(tag)
-            return True
-        ahead, low = self._ahead, tag
-        while True:
-            self.last = low
-            low += 1
-            if low == self._runs[0][1]:
-                self._runs.popleft()
-                low = self._runs[0][0] if self._runs else -1
-            if low not in ahead:
-                break
-            ahead.remove(low)
-        self._lowest = low
-        return True
 
 
 class StreamLink(Link):

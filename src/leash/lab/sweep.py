@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from leash.lab.figures import Progress, silent
-from leash.lab.whatif import Outcome, Plan, Setting, try_out
+from leash.lab.plan import Outcome, Plan, Setting, try_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,7 @@ fair/               who is next
 window/             how much credit
 codel.py            is delay standing    shed.py (what follows from it)
 tokens.py           may it go now        permits.py (and within a budget that is shared)
-circuit.py          is it an outage      retry_budget.py (and how much may be tried again)
+breaker.py          is it an outage      retry_budget.py (and how much may be tried again)
 heavy_hitters.py    who has most of it
 ring/               where a key goes
 exact_numbers.py    numbers as they were meant

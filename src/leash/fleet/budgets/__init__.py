@@ -7,6 +7,6 @@ token_wheel.py       tokens asked for, taken, returned
 rate_to_tokens.py    how many tokens, and what each is worth
 lifecycle.py         created, replaced, changed, deleted
 state_at_broker.py   the queues' names, and the card that says which wheel is in force
-lost_tokens.py       are all tokens there
+token_census.py      are all tokens there
 reporting.py         reports to the fleet, of code outside a consumer
 """

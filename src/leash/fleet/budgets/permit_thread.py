@@ -16,9 +16,9 @@ from leash.amqp.uri import Uri
 from leash.backoff import Backoff
 from leash.errors import AmqpError, LeashError
 from leash.fleet.budgets import lifecycle
-from leash.fleet.budgets.lost_tokens import Census
 from leash.fleet.budgets.settings import Terms
 from leash.fleet.budgets.state_at_broker import card_queue, ready
+from leash.fleet.budgets.token_census import Census
 from leash.fleet.budgets.token_wheel import Gone, Wheel
 from leash.logfmt import logger
 from leash.policies.permits import Permits

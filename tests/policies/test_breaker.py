@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash.policies.circuit import Circuit, Turn
+from leash.policies.breaker import Circuit, Turn
 from leash.units import MS, SECOND
 
 
