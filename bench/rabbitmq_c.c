@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include <amqp.h>
 #include <amqp_tcp_socket.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,12 +107,14 @@ static void burst(amqp_connection_state_t connection, long in_flight, long count
   at += size;
   *at++ = 0xce;
   long one = at - message;
+  int socket = amqp_get_sockfd(connection);
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK);
   unsigned char *all = malloc(one * in_flight);
   for (long n = 0; n < in_flight; n++) memcpy(all + n * one, message, one);
   for (long sent = 0; sent < count;) {
     long lot = count - sent < in_flight ? count - sent : in_flight;
     for (long done = 0; done < lot * one;) {
-      ssize_t written = send(amqp_get_sockfd(connection), all + done, lot * one - done, MSG_NOSIGNAL);
+      ssize_t written = send(socket, all + done, lot * one - done, MSG_NOSIGNAL);
       if (written < 0) {
         fprintf(stderr, "publish failed\n");
         exit(1);
