@@ -2,9 +2,9 @@
 
 pika's blocking connection, the one that people use, knows one way only: one by one. rabbitmq-c keeps as many
 messages unconfirmed as ours does. Beside 8 threads that publish one by one it has 8, in two ways: a new one
-for each confirm, and 8 in one write, then none until all 8 are confirmed. The second is the bound: no client
-that has 8 unconfirmed can give the broker less to do for each. The rows "on one core" show what it costs that
-threads wake each other from core to core.
+for each confirm, and 8 in one write, then none until all 8 are confirmed. The second gives the broker least
+to do for each, the first never lets it wait: the better of the two is what 8 unconfirmed messages allow. The
+rows "on one core" show what it costs that threads wake each other from core to core.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ THREADS = 8
 IN_FLIGHT = 10_000
 SIZE = 100
 OURS, PIKA, C = "leash.Publisher", "pika publisher", "rabbitmq-c"
-BOUND = "rabbitmq-c, 8 in one write"
+BURST = "rabbitmq-c, 8 in one write"
 ONE_CORE = ", on one core"
 CASES = {
     "One by one, from 8 threads": (
@@ -31,7 +31,7 @@ CASES = {
             PIKA: 4_000,
             PIKA + ONE_CORE: 4_000,
             C: 24_000,
-            BOUND: 24_000,
+            BURST: 24_000,
         },
     ),
     "In bulk (`publish_many`)": ("publish-many", {OURS: 60_000, PIKA: 2_000, C: 60_000}),
@@ -46,8 +46,8 @@ def compare(uri: str, action: str, counts: dict[str, int]) -> list[harness.Run]:
         for client, count in counts.items():
             harness.fill(uri, ["bench"], 0, SIZE)
             window = THREADS if action == "publish-threads" else IN_FLIGHT
-            asked = {C: "publish-safe", BOUND: "publish-burst"}.get(client, action)
-            who = C if client == BOUND else client
+            asked = {C: "publish-safe", BURST: "publish-burst"}.get(client, action)
+            who = C if client == BURST else client
             samples[client].append(harness.run(who, Job(uri, asked, ["bench"], window, count, SIZE)))
     return harness.medians(samples, counts)
 
@@ -60,7 +60,7 @@ def main(uri: str) -> None:
     data = {}
     for title, (action, all_counts) in CASES.items():
         without_c = harness.rabbitmq_c() is None
-        counts = {who: n for who, n in all_counts.items() if not (without_c and who in (C, BOUND))}
+        counts = {who: n for who, n in all_counts.items() if not (without_c and who in (C, BURST))}
         print(f"\n{title} ...", flush=True)
         rows = compare(uri, action, counts)
         print(harness.table(rows), flush=True)
