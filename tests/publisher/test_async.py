@@ -96,6 +96,24 @@ def test_a_callback_may_send_but_not_wait(publisher: Publisher, channel: Channel
     assert depth(channel, "q") == 2
 
 
+def test_a_callback_never_waits_for_room(uri: str, channel: Channel) -> None:
+    topology.declare_queue(channel, "q")
+    said: list[object] = []
+
+    def then(_: object) -> None:
+        try:
+            for _ in range(3):  # one is on its way again, so there is no room for another
+                publisher.send(b"second", "q")
+        except RuntimeError as error:
+            said.append(str(error))
+
+    with Publisher(uri, in_flight=1) as publisher:
+        publisher.send(b"first", "q").add_done_callback(then)
+        until(lambda: said)
+    assert said == ["a callback of the publisher's must not wait for it: use send()"]
+    assert depth(channel, "q") == 2
+
+
 def test_a_callback_that_fails_harms_nobody(publisher: Publisher) -> None:
     def fail(_: object) -> None:
         raise ValueError("mine")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
-from leash import Publisher
-from leash.amqp import Channel, Properties, topology
+from leash import Publisher, amqp
+from leash.amqp import Channel, Connection, Properties, topology
 from leash.broker import Broker
 from leash.errors import (
     AuthenticationError,
@@ -22,8 +23,9 @@ from leash.errors import (
     PublishBlocked,
     Unroutable,
 )
+from leash.publisher import writer
 from tests.admin import memory_alarm
-from tests.consumer.kit import depth
+from tests.consumer.kit import depth, until
 from tests.publisher.kit import bodies_in, together
 
 
@@ -137,6 +139,35 @@ def test_no_broker_is_an_error_at_once_or_after_the_timeout() -> None:
     assert publisher.send(b"x", "q").message_id
     with pytest.raises(NotSent):
         publisher.close()
+
+
+def test_each_outage_begins_with_a_short_wait(
+    uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topology.declare_queue(channel, "q")
+    opened: list[Connection] = []
+    failing = 0
+    real = amqp.connect
+
+    def connect(*arguments: Any, **options: Any) -> Connection:
+        nonlocal failing
+        if failing:
+            failing -= 1
+            raise HostUnreachable("down")
+        opened.append(real(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(writer, "connect", connect)
+    with Publisher(uri) as publisher:
+        for _ in range(2):
+            publisher.publish(b"x", "q")
+            failing = 3
+            opened[-1].abort()
+            until(lambda: opened[-1].closed)
+            publisher.publish(b"x", "q")
+    waits = [float(line.partition("wait=")[2]) for line in caplog.messages if "connect_failed" in line]
+    assert len(waits) == 6
+    assert waits[3] <= 0.1 < waits[5]  # as at first
 
 
 def test_a_wrong_password_is_not_waited_for(uri: str) -> None:

@@ -76,7 +76,11 @@ class PublishEncoder:
         self._piece = frame_max - 8
         self._methods: dict[tuple[str, str, bool], bytes] = {}
 
-    def encode(self, messages: Iterable[Outgoing], out: list[bytes]) -> None:
+    def encode(
+        self,
+        messages: Iterable[tuple[bytes, str, str, Properties | bytes | None, bool]],
+        out: list[bytes],
+    ) -> None:
         """Append the pieces of every message to `out`."""
         channel, piece = self._channel, self._piece
         methods = self._methods

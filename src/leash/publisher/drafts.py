@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from leash import bodies
-from leash.amqp import Outgoing, Properties, encode_properties
+from leash.amqp import Properties, encode_properties
 from leash.amqp.properties import short_string
 from leash.errors import ConfigError
+from leash.publisher.sent import Message
 
 if TYPE_CHECKING:
     from leash.partitions import Partitions
@@ -106,21 +107,24 @@ class Drafts:
         self._ids = map(f"{secrets.token_hex(8)}-{{}}".format, itertools.count(1))
         self._heads: dict[str, bytes] = {}
 
-    def draft(self, body: object, to: Address, options: Options) -> tuple[Outgoing, str]:
+    def draft(self, body: object, to: Address, options: Options) -> tuple[Message, str]:
         """The message, and its id."""
         raw, content_type = (body, "") if type(body) is bytes else bodies.encode(body)
         message_id = options.get("message_id", "")
         if to.plain and "headers" not in options and "properties" not in options:
-            number = message_id or next(self._ids)
             head = self._heads.get(content_type) or self._head(content_type)
-            properties = head + short_string("message_id", number)
+            if message_id:
+                number, last = message_id, short_string("message_id", message_id)
+            else:
+                number = next(self._ids)
+                last = b"%c%b" % (len(number), number.encode())
+            properties = head + last
         else:
             told = self._told(to, options)
             told.content_type = told.content_type or content_type
             number = told.message_id = message_id or told.message_id or next(self._ids)
             properties = encode_properties(told)
-        message = (raw, to.exchange, to.routing_key, properties, self._mandatory)
-        return tuple.__new__(Outgoing, message), number
+        return (raw, to.exchange, to.routing_key, properties, self._mandatory), number
 
     def _told(self, to: Address, options: Options) -> Properties:
         told = copy.copy(options.get("properties") or Properties())

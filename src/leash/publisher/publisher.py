@@ -90,6 +90,7 @@ class Publisher:
         self._line = Line(self._in_flight, IN_FLIGHT_BYTES, self._resend)
         name = self._name or f"leash publisher {socket.gethostname()}:{os.getpid()}"
         self._writer = Writer(self._uri, name, self._line)
+        self._line.before_wait = self._refuse_in_own_thread
         self._drafts = Drafts(self._persistent, self._mandatory)
         self._closing = threading.Lock()
 
@@ -127,8 +128,6 @@ class Publisher:
         """
         sent = self._sent(body, self._to(queue, options), options)
         sent.seen = False
-        if self._line.full([sent]):
-            self._refuse_in_own_thread()
         self._put([sent], self._timeout)
         return sent
 

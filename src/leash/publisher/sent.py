@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leash.amqp import Outgoing
-
 if TYPE_CHECKING:
     from leash.publisher.unconfirmed import Line
 
 QUEUED, WRITTEN, OVER = range(3)
+
+Message = tuple[bytes, str, str, bytes, bool]
+"""As `leash.amqp.Outgoing`; the garbage collector looks at a plain tuple only once."""
 
 Callback = Callable[[], object] | tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 """Called, or a task to be woken, when a message is confirmed or has failed."""
@@ -32,7 +33,7 @@ class Sent:
 
     __slots__ = ("_line", "callbacks", "error", "message", "message_id", "resent", "seen", "size", "state")
 
-    def __init__(self, line: Line, message: Outgoing, message_id: str) -> None:
+    def __init__(self, line: Line, message: Message, message_id: str) -> None:
         self._line = line
         self.message = message
         self.message_id = message_id

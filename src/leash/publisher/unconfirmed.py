@@ -65,25 +65,29 @@ class Line:
         self.trouble: str | None = None
         """Why nothing is written at the moment."""
         self.blocked: Callable[[], str | None] = lambda: None
+        self.before_wait: Callable[[], None] = lambda: None
+        """Called before anybody waits for room, to refuse that."""
         self._failed: list[Sent] = []  # and nobody has asked yet
 
     # --- those who send ---
 
     def put(self, lot: list[Sent], timeout: float | None) -> bool:
         """Take them in, as soon as there is room. False: there was none in time."""
-        size = sum([each.size for each in lot])
+        count = len(lot)
+        size = lot[0].size if count == 1 else sum([each.size for each in lot])
         with self.lock:
-            if not self._fits(len(lot), size):
+            if not self._fits(count, size):
+                self.before_wait()
                 self._short += 1
                 try:
-                    if not self._room.wait_for(lambda: self.closed or self._fits(len(lot), size), timeout):
+                    if not self._room.wait_for(lambda: self.closed or self._fits(count, size), timeout):
                         return False
                 finally:
                     self._short -= 1
             if self.closed:
                 raise NotSent("the publisher is closed")
             self._backlog.extend(lot)
-            self.count += len(lot)
+            self.count += count
             self._bytes += size
             if self.writer_waits:
                 self.writer_waits = False
@@ -156,7 +160,8 @@ class Line:
     def disown(self) -> None:
         """In a process that was forked, which has one thread: what is on its way is the parent's."""
         for sent in (*self._pending.values(), *self._backlog):
-            sent.state, sent.error = OVER, InDoubt(f"message {sent.message_id} was sent by another process")
+            sent.error = InDoubt(f"message {sent.message_id} was sent by another process")
+            sent.state = OVER
 
     # --- the writer ---
 
@@ -295,8 +300,8 @@ class Line:
     # --- under the lock, and after it ---
 
     def _over(self, sent: Sent, error: Exception | None) -> None:
-        sent.state = OVER
         sent.error = error
+        sent.state = OVER  # last: some look at it without the lock
         self.count -= 1
         self._bytes -= sent.size
         if error is None:

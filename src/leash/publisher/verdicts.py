@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from leash.amqp import Outgoing
 from leash.errors import AmqpError, ChannelError, ConnectionLost, Nacked, Unroutable
 from leash.publisher.sent import Sent
 
@@ -33,12 +34,13 @@ def nacked(sent: Sent) -> Nacked:
     return Nacked(
         f"the broker refused message {sent.message_id} for {_address(sent)}: a queue is full, or cannot "
         "store it",
-        [sent.message],
+        [Outgoing(*sent.message)],
     )
 
 
 def unroutable(sent: Sent, text: str) -> Unroutable:
-    return Unroutable(f"no queue for message {sent.message_id}: {_address(sent)} ({text})", [sent.message])
+    why = f"no queue for message {sent.message_id}: {_address(sent)} ({text})"
+    return Unroutable(why, [Outgoing(*sent.message)])
 
 
 def _address(sent: Sent) -> str:

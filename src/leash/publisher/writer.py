@@ -153,10 +153,12 @@ class Writer:
             self._link = None
             if not link.channel.closed:
                 link.connection.abort()
-            if line.confirmed != self._confirmed or isinstance(error, ChannelError):
-                self._confirmed = line.confirmed
-                backoff.reset()
-                return  # it worked, so it may work again at once
+        worked = line.confirmed != self._confirmed  # so it may work again at once
+        if worked or isinstance(error, ChannelError):
+            self._confirmed = line.confirmed
+            backoff.reset()
+            if link is not None:
+                return
         if isinstance(error, _FINAL) and not self._connected:
             line.fail_queued(error)
             return
