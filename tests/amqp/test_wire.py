@@ -301,14 +301,46 @@ def test_a_run_of_deliveries_that_are_alike_is_read_as_carefully_as_any_other() 
             data[rng.randrange(len(data))] = rng.choice((0, 1, 2, 60, 0xCE, 0xFF, rng.randrange(256)))
         whole = bytes(data)
         results = []
-        for pieces in ([whole], [whole[at : at + 1] for at in range(len(whole))]):  # at once; frame by frame
+        half = len(b"".join(run[:3]))  # what the first ones look like is expected of those in the next piece
+        for pieces in (
+            [whole],
+            [whole[:half], whole[half:]],
+            [whole[at : at + 1] for at in range(len(whole))],
+        ):
             try:
                 results.append(decoded(pieces))
             except ProtocolError:
                 results.append({})
-        assert results[0] == results[1]
+        assert results[0] == results[1] == results[2]
         outcomes["same" if results[0] else "error"] += 1
     assert min(outcomes.values()) > 2_000, outcomes
+
+
+def test_what_earlier_deliveries_of_a_channel_looked_like_is_only_expected_of_later_ones() -> None:
+    plain = [b"".join(delivery(1, tag)) for tag in range(1, 9)]
+    others = [b"".join(delivery(2, tag, consumer="other", key="k")) for tag in range(1, 5)]
+    odd = [
+        b"".join(delivery(1, 9, redelivered=True)),
+        b"".join(delivery(1, 10, consumer="d")),
+        b"".join(delivery(1, 11, key="yek")),
+        b"".join(delivery(1, 12, b"")),
+        b"".join(delivery(1, 13, properties=NONE)),
+    ]
+    stream = plain[:3] + others[:2] + plain[3:5] + others[2:] + [odd[0], plain[5], *odd[1:], *plain[6:]]
+    one_by_one = decoded([bytes([byte]) for byte in b"".join(stream)])
+    for size in range(1, len(stream)):
+        assert decoded([b"".join(stream[at : at + size]) for at in range(0, len(stream), size)]) == one_by_one
+
+
+def test_nor_is_anything_taken_from_a_channel_that_was_closed() -> None:
+    channels = {1}
+    decoder = wire.Decoder(channels=channels)
+    (batch,) = decoder.feed(b"".join(b"".join(delivery(1, tag)) for tag in range(1, 4)))
+    assert isinstance(batch, wire.Deliveries)
+    assert batch.tags == [1, 2, 3]
+    channels.clear()
+    with pytest.raises(ProtocolError, match="channel 1, which is not open"):
+        decoder.feed(b"".join(delivery(1, 4)))
 
 
 def test_a_hundred_thousand_mutations_give_events_or_the_protocol_error() -> None:

@@ -110,6 +110,21 @@ def test_a_look_that_comes_late_asks_before_it_gives_up() -> None:
     assert served(flow.take(61 * MS, 64)) == [("a", 2), ("b", 2)]
 
 
+def test_a_short_wait_asks_nothing_however_many_there_were_before() -> None:
+    flow = Flow([Lane("a", 1, window=400), Lane("b", 1, window=400)])
+    warm(flow)
+    for name in ("a", "b"):
+        flow.probed(0, name, 1000, 1, MS)
+    flow.arrive(0, "b", list(range(100)))
+    for at in range(0, 100 * MS, 2 * MS):
+        assert served(flow.take(at, 64)) == [("b", at // (2 * MS))]
+        assert flow.take(at + MS // 2, 64) == []  # waits for a
+        assert flow.take(at + MS, 64) == []
+        flow.arrive(at + MS, "a", [at])
+        assert served(flow.take(at + MS, 1)) == [("a", at)]
+    assert flow.decisions == []
+
+
 def test_without_evidence_nobody_waits() -> None:
     flow = Flow([Lane("a", 2, window=4), Lane("b", 2, window=9)])
     warm(flow)

@@ -13,6 +13,7 @@ uri.py              URIs                                    hosts.py (one host a
 transport.py        the socket
 wire.py             frames without I/O
 decoding.py         bytes to events                         events.py (the events)
+delivery_shape.py   runs of deliveries that are alike
 encoding.py         methods and messages to bytes
 properties.py       a message's properties                  tables.py (values of headers)
 """

@@ -59,6 +59,7 @@ class LaneState:
 
     __slots__ = (
         "allowed",
+        "ask_at",
         "at_once",
         "begun",
         "blocks",
@@ -162,6 +163,7 @@ class LaneState:
         self.consumers = 1
         self.hold = Hold.NONE
         self.held_since: int | None = None
+        self.ask_at = 0  # when to probe its queue, if a round waits for it until then
         self.probe_after: int | None = None
         self.probe_gap = 0
         self.probing = False  # a probe is in flight

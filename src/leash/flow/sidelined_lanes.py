@@ -83,7 +83,8 @@ class Sidelines:
             lane = self._lanes[name]
             if lane.held_since is None and (lane.coming or self._rounds.holds_up(name)):
                 hold.begin(lane, now)
-                self.until(now + self.patience // ASK_AFTER, lane)
+                lane.ask_at = now + self.patience // ASK_AFTER
+                self.until(lane.ask_at, lane)
 
     def fire(self, now: int) -> tuple[list[LaneState], list[LaneState]]:
         """Fire due timers; returns the lanes to probe, and those that a round waited for in vain."""
@@ -100,7 +101,7 @@ class Sidelines:
                 self.unblock(lane, WAITING)
             if lane.blocks & OPEN and lane.probe_at is not None and lane.probe_at <= now:
                 self.unblock(lane, OPEN)
-            if lane.held_since is not None:
+            if lane.held_since is not None and lane.ask_at <= now:  # not a timer of an earlier hold
                 if hold.ask(lane):  # even if late: the answer decides when to probe again
                     doubtful.append(lane)
                     self.until(lane.held_since + EXCUSED * self.patience, lane)
