@@ -39,7 +39,8 @@ def test_what_cannot_be_moved_is_kept(
     until(lambda: len(tries) > 50)
     assert moving.trouble
     topology.declare_exchange(channel, "jobs", kind="fanout")
-    topology.delete_queue(channel, "lane")  # first: what goes to both is refused by one
+    if why == "a full lane":  # first: what goes to both is refused by one
+        topology.unbind_queue(channel, "lane", "jobs")  # deleted, it would take with it what is on its way
     topology.bind_queue(channel, "roomy", "jobs", "")
     until(lambda: topology.state(channel, "roomy").ready >= 400)
     moving.stop()
