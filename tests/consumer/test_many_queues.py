@@ -18,10 +18,10 @@ from leash.amqp.topology import declare_queues
 from leash.consumer import copies, failures, reconnect
 from leash.consumer.copy_courier import Republisher
 from leash.consumer.engine import Engine
-from leash.consumer.limbo import Limbo
 from leash.consumer.link import Link
 from leash.consumer.one_connection import SPARE, Line
 from leash.consumer.outbox import Outbox
+from leash.consumer.rescuing import Limbo
 from leash.errors import AccessRefused, ConnectionLost, NotFound
 from leash.flow import Flow, Lane
 from leash.flow.decisions import Probe

@@ -16,9 +16,9 @@ from leash.amqp.topology import declare_queue, state
 from leash.broker import Broker
 from leash.consumer import dead_queue as dead
 from leash.consumer import failures, limbo, upkeep
-from leash.consumer.limbo import Limbo
 from leash.consumer.outbox import Outbox
 from leash.consumer.raw_delivery import Raw
+from leash.consumer.rescuing import Limbo
 from leash.errors import NotFound, Rejected
 from leash.units import SECOND
 from tests.admin import add_user

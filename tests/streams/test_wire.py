@@ -8,7 +8,7 @@ import pytest
 
 from leash.errors import ChunkError, ConfigError, ProtocolError
 from leash.streams import offset_of, wire
-from leash.streams.chunks import read_chunk
+from leash.streams.chunks_to_arrow import read_chunk
 from leash.streams.wire import Decoder, Fields, Key
 from tests.streams.kit import chunk_of, deliver
 

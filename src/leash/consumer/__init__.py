@@ -11,16 +11,16 @@ costs.py              what a message costs its lane
 workers.py            what workers do                   threads.py, tasks.py (the two kinds)
 handlers.py           the user's functions              message.py (what they get)
 breaker_gate.py       which calls may begin while a handler fails
-settle.py             how every delivery ends           ledger.py (acks wait for each other)
+settle.py             how every delivery ends           ack_ledger.py (acks wait for each other)
 take_back.py          messages behind a slow one, given to other workers
 overdue.py            handlers that run for too long
 
 failures.py           what becomes of a failed message  retry.py (how often, and when again)
 copies.py             its copies                        copy_courier.py (published, confirmed)
 dead_queue.py         parked messages, read and emptied
-limbo.py              messages near the broker's delivery limit
+rescuing.py           messages near the broker's delivery limit
 
-reconnect.py          all connections                   failover.py (another host)
+reconnect.py          all connections                   cut_off_node.py (another one)
 one_connection.py     one of them, and its links
 link.py               one queue's channel               outbox.py (frames to write)
 raw_delivery.py       a delivery as a tuple

@@ -27,8 +27,8 @@ from leash.flow import Ask, Dispatch, Flow, Probe, SetWindow
 
 if TYPE_CHECKING:
     from leash.consumer.breaker_gate import Gate
-    from leash.consumer.limbo import Limbo
     from leash.consumer.message import Message
+    from leash.consumer.rescuing import Limbo
 
 NAP = 1_000_000_000
 """A waiting worker looks again after this many ns in any case."""

@@ -17,8 +17,8 @@ from leash.amqp import wire
 from leash.amqp.channel import Channel, Reply
 from leash.amqp.delivery_limit import LIMIT
 from leash.amqp.wire import Deliveries
+from leash.consumer.ack_ledger import Ledger
 from leash.consumer.clock import SYSTEM, Clock
-from leash.consumer.ledger import Ledger
 from leash.consumer.outbox import Outbox
 from leash.consumer.settings import Queue
 from leash.consumer.settle import ACKED, Outcome

@@ -17,9 +17,9 @@ from leash.amqp.delivery_limit import LIMIT, limit_of
 from leash.amqp.queue_traits import Traits, traits_of
 from leash.amqp.uri import Uri
 from leash.backoff import Backoff
+from leash.consumer.cut_off_node import Host, Lookout, Question
 from leash.consumer.depths import Looks
 from leash.consumer.engine import Engine
-from leash.consumer.failover import Host, Lookout, Question
 from leash.consumer.inspection import look, refused
 from leash.consumer.link import Link
 from leash.consumer.outbox import Outbox

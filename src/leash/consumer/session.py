@@ -19,8 +19,8 @@ from leash.consumer.clock import SYSTEM, Clock
 from leash.consumer.copy_courier import Republisher
 from leash.consumer.engine import Engine
 from leash.consumer.failures import Failures
-from leash.consumer.limbo import Limbo
 from leash.consumer.reconnect import Connector
+from leash.consumer.rescuing import Limbo
 from leash.consumer.settings import Settings
 from leash.consumer.stats import Stats, collect
 from leash.consumer.stream_settings import StreamQueue

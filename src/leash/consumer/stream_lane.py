@@ -25,7 +25,7 @@ from leash.errors import AmqpError, DataLost, LeashError
 from leash.logfmt import logger
 from leash.streams import Connection, Reader, Turns, open_member, store_offset
 from leash.streams.offsets import Depth
-from leash.streams.stored_offset import begin_of, store_surely
+from leash.streams.resume_offset import begin_of, store_surely
 from leash.streams.wire import NEED_FILTERS, Key, Offset
 
 log = logger("leash.consumer")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from leash.consumer.ledger import Ledger
+from leash.consumer.ack_ledger import Ledger
 
 
 class StreamLedger(Ledger):

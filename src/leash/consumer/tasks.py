@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from leash.consumer.engine import NAP, Finished
-from leash.consumer.limbo import Limbo
 from leash.consumer.message import Message
 from leash.consumer.raw_delivery import ARRIVED
+from leash.consumer.rescuing import Limbo
 from leash.consumer.take_back import put_back
 from leash.consumer.workers import (
     Pool,

@@ -8,7 +8,7 @@ buffer_to_worker.py      messages leave their lane, or come back
 unbuffered_messages.py   messages that never were in a lane's buffer
 service_times.py         how long work takes, and what it costs
 sidelined_lanes.py       lanes that sit out, and when they go on
-hold.py                  a round waits for a lane
+hold_states.py           a round waits for a lane
 slow_lanes.py            half of the workers for the others
 failing_lanes.py         one message at a time while a handler fails
 tier_gaps.py             when a lower tier may work

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leash.flow import hold
+from leash.flow import hold_states
 from leash.flow.decisions import Probe
-from leash.flow.hold import Hold
+from leash.flow.hold_states import Hold
 from leash.flow.lane import PAUSED, LaneState
 from leash.flow.sidelined_lanes import HOLD_LEAST
 from leash.units import MS
@@ -68,10 +68,10 @@ def answered(
     lane.depth, lane.consumers = ready, consumers
     lane.probing = False
     if lane.held_since is not None and ready:
-        hold.found(lane)
+        hold_states.found(lane)
         sidelines.until(max(now, lane.held_since + sidelines.patience), lane)
     elif not ready and lane.hold is not Hold.DOUBTED:
-        hold.end(lane)
+        hold_states.end(lane)
     sidelines.round_trip = round_trip
     sidelines.slowest = round_trip if slowest is None else slowest
     if lane.window is not None:
@@ -94,7 +94,7 @@ def out_of_time(flow: Flow, now: int) -> None:
         if lane.held_since is None:
             continue
         waited = (now - lane.held_since) // MS
-        hold.give_up(lane)
+        hold_states.give_up(lane)
         lane.evidence = 0
         lane.expired += 1
         lane.dries += 1

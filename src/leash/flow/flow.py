@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any, Literal
 
 from leash.errors import ConfigError
-from leash.flow import budgets, depths, hold
+from leash.flow import budgets, depths, hold_states
 from leash.flow.budgets import Purse
 from leash.flow.buffer import BufferBudget
 from leash.flow.buffer_to_worker import come_back, leave_in_turn
@@ -136,7 +136,7 @@ class Flow:
             state.fed = now
             if state.evidence < state.credit and state.probe_after is not None and now >= state.probe_after:
                 depths.ask(self, now, state, "it may run dry")
-        hold.end(state)
+        hold_states.end(state)
         if state.renewing and state.window is not None and epoch == state.window.epoch:
             state.renewing = False
         self.rounds.offer(lane, count)
@@ -180,7 +180,7 @@ class Flow:
         left = [entry[0] for entry in state.buffer]
         state.buffer.clear()
         state.evidence = 0
-        hold.end(state)
+        hold_states.end(state)
         state.probe_after = None
         state.renewing = state.probing = False
         self.rounds.expect(lane, 0)

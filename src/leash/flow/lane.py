@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from leash.flow.hold import Hold
+from leash.flow.hold_states import Hold
 from leash.policies.codel import CoDel
 from leash.policies.exact_numbers import Number, whole
 from leash.policies.shed import Mode, Shedder

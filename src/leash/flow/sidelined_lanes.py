@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from leash.flow import hold
-from leash.flow.hold import Hold
+from leash.flow import hold_states
+from leash.flow.hold_states import Hold
 from leash.flow.lane import OPEN, THROTTLED, WAITING, LaneState
 from leash.policies.fair import DeficitRoundRobin
 from leash.units import MS
@@ -82,7 +82,7 @@ class Sidelines:
         for name in self._rounds.held:
             lane = self._lanes[name]
             if lane.held_since is None and (lane.coming or self._rounds.holds_up(name)):
-                hold.begin(lane, now)
+                hold_states.begin(lane, now)
                 lane.ask_at = now + self.patience // ASK_AFTER
                 self.until(lane.ask_at, lane)
 
@@ -102,7 +102,7 @@ class Sidelines:
             if lane.blocks & OPEN and lane.probe_at is not None and lane.probe_at <= now:
                 self.unblock(lane, OPEN)
             if lane.held_since is not None and lane.ask_at <= now:  # not a timer of an earlier hold
-                if hold.ask(lane):  # even if late: the answer decides when to probe again
+                if hold_states.ask(lane):  # even if late: the answer decides when to probe again
                     doubtful.append(lane)
                     self.until(lane.held_since + EXCUSED * self.patience, lane)
                 elif lane not in doubtful and lane.held_since + self.patience_for(lane) <= now:

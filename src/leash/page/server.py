@@ -1,12 +1,11 @@
 """The page's server: files, events once a second, a certificate, and actions where they are allowed.
 
 Every request must name a host that we serve: a forged one may come from another page in the browser, by DNS.
-An action needs the token as a bearer, JSON, and no foreign origin. Each is logged: what, and from where.
+Actions need more (`access.py`), and each is logged: what, and from where.
 """
 
 from __future__ import annotations
 
-import hmac
 import json
 import secrets
 import socket
@@ -20,6 +19,7 @@ from typing import Any, ClassVar
 from leash.consumer.reporting import EVERY, pace
 from leash.errors import ConfigError, LeashError
 from leash.logfmt import logger
+from leash.page.access import host_of, refused
 from leash.page.actions import Actions
 from leash.page.fleet import Fleet
 from leash.page.listen import Exchange, Heard, Own
@@ -183,7 +183,7 @@ class _Answer(BaseHTTPRequestHandler):
             self._json(411, {"error": "a body of known and modest length is needed"}, {"Connection": "close"})
             return
         body = self.rfile.read(int(length))
-        refusal = self._refusal()
+        refusal = refused(self.headers, self.page.token)
         if refusal is not None:
             log.warning("event=action_refused path=%r by=%r reason=%r", self.path, self._who(), refusal)
             self._json(403, {"error": refusal})
@@ -197,27 +197,8 @@ class _Answer(BaseHTTPRequestHandler):
         except (LeashError, ValueError, KeyError, TypeError, RecursionError) as error:
             self._json(400, {"error": str(error) or type(error).__name__})
 
-    def _refusal(self) -> str | None:
-        """Why an action is refused, or None."""
-        if self.page.token is None:
-            return "this page allows no actions: start it with --allow-actions"
-        origin = self.headers.get("Origin")
-        if origin is not None and origin not in {f"http://{self._host()}", f"https://{self._host()}"}:
-            return "a page of another origin asks"
-        if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
-            return "a page of another site asks"
-        given = (self.headers.get("Authorization") or "").encode("utf-8", "replace")
-        if not hmac.compare_digest(given, f"Bearer {self.page.token}".encode()):
-            return "the token is missing or wrong: open the address that was printed"
-        if (self.headers.get("Content-Type") or "").partition(";")[0].strip() != "application/json":
-            return "the body must be application/json"
-        return None
-
-    def _host(self) -> str:
-        return (self.headers.get("Host") or "").lower()
-
     def _known_host(self) -> bool:
-        if self._host() in self.page.names:
+        if host_of(self.headers) in self.page.names:
             return True
         self._json(
             403, {"error": "this host name is not served here; see --allow-host"}, {"Connection": "close"}

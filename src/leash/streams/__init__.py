@@ -8,7 +8,7 @@ reader.py                   reading from an offset on, as Arrow
 subscription.py             chunks as they come, and credit for more
 single_active_consumer.py   which of several readers of one name is active
 offsets.py                  where reading begins, and how much there is to read
-stored_offset.py            where a named consumer goes on
+resume_offset.py            where a named consumer goes on
 publishing.py               publishing columns, with confirms
 backlog.py                  what is not confirmed yet
 super_streams.py            made and deleted; which partition a key belongs to
@@ -17,7 +17,7 @@ connecting.py               which host, and which node of a cluster
 handshake.py                from the first byte to the open virtual host
 connection.py               the reader thread, heartbeats, requests
 wire.py                     frames to values and back
-chunks.py                   chunks to columns       messages.py (where each message is)
+chunks_to_arrow.py          chunks to columns       messages.py (where each message is)
 amqp10.py                   one message at a time
 encoding.py                 columns to frames
 compression.py              the codecs              crc32c.py (the checksum that snappy needs)
@@ -25,7 +25,7 @@ arrow_memory.py             columns made of memory that is there already
 """
 
 from leash.streams.amqp10 import Message, decode, sections
-from leash.streams.chunks import Chunk, to_arrow
+from leash.streams.chunks_to_arrow import Chunk, to_arrow
 from leash.streams.commands import (
     create_stream,
     delete_stream,

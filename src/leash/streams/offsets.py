@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from leash.errors import ConfigError
 from leash.streams import wire
-from leash.streams.chunks import Chunk, read_chunk
+from leash.streams.chunks_to_arrow import Chunk, read_chunk
 from leash.streams.commands import stream_stats
 from leash.streams.connection import Connection
 from leash.streams.wire import Frame, Key, Offset

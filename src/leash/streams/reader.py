@@ -15,7 +15,7 @@ from leash.amqp.uri import Uri
 from leash.errors import AmqpError, DataLost
 from leash.logfmt import logger
 from leash.streams import wire
-from leash.streams.chunks import DEFAULT_COLUMNS, Chunk, schema, to_arrow
+from leash.streams.chunks_to_arrow import DEFAULT_COLUMNS, Chunk, schema, to_arrow
 from leash.streams.connecting import FATAL, Link
 from leash.streams.connection import Connection
 from leash.streams.offsets import (

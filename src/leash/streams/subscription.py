@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from leash.errors import AmqpError, ChunkError, ConfigError, StreamError, StreamUnavailable
 from leash.logfmt import logger
 from leash.streams import wire
-from leash.streams.chunks import Chunk, read_chunk
+from leash.streams.chunks_to_arrow import Chunk, read_chunk
 from leash.streams.connection import Connection
 from leash.streams.wire import Fields, Frame, Key, Offset
 

@@ -3,7 +3,7 @@
 budget.py            what users see                       settings.py (its arguments, checked)
 open_budget.py       a budget in any code: `take`, `hold`
 permit_thread.py     the thread that fetches permits
-token_wheel.py       tokens asked for, taken, returned
+take_tokens.py       tokens asked for, taken, returned
 rate_to_tokens.py    how many tokens, and what each is worth
 lifecycle.py         created, replaced, changed, deleted
 state_at_broker.py   the queues' names, and the card that says which wheel is in force

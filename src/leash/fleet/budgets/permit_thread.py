@@ -18,8 +18,8 @@ from leash.errors import AmqpError, LeashError
 from leash.fleet.budgets import lifecycle
 from leash.fleet.budgets.settings import Terms
 from leash.fleet.budgets.state_at_broker import card_queue, ready
+from leash.fleet.budgets.take_tokens import Gone, Wheel
 from leash.fleet.budgets.token_census import Census
-from leash.fleet.budgets.token_wheel import Gone, Wheel
 from leash.logfmt import logger
 from leash.policies.permits import Permits
 from leash.units import SECOND

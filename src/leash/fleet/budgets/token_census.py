@@ -15,7 +15,7 @@ from leash.fleet.budgets.state_at_broker import Card, seen_queue, wheel_queue
 from leash.logfmt import logger
 
 if TYPE_CHECKING:
-    from leash.fleet.budgets.token_wheel import Wheel
+    from leash.fleet.budgets.take_tokens import Wheel
 
 log = logger("leash.fleet")
 

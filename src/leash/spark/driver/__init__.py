@@ -10,7 +10,7 @@ checkpoint.py        resuming; what earlier runs left staged
 checks.py            queues refused before a query starts
 partitioned.py       the current queues of partitions
 tenants.py           the lanes of tenants
-failover.py          another node
+cut_off_node.py      another node instead
 progress.py          what the query's progress shows
 reporting.py         reports to the fleet
 clock.py             time that never goes back

@@ -18,8 +18,8 @@ from leash.spark.driver import checkpoint, progress, settling
 from leash.spark.driver.budgets import Budgets
 from leash.spark.driver.checks import Guard
 from leash.spark.driver.clock import forward_clock
+from leash.spark.driver.cut_off_node import Lookout
 from leash.spark.driver.dedup_memory import adopted, remember, spent
-from leash.spark.driver.failover import Lookout
 from leash.spark.driver.partitioned import Following
 from leash.spark.driver.planner import Planner, Targets, cut
 from leash.spark.driver.reporting import Reports

@@ -11,7 +11,7 @@ import pytest
 from leash.amqp import connect
 from leash.amqp.uri import parse
 from leash.broker import Cluster
-from leash.spark.driver import failover
+from leash.spark.driver import cut_off_node
 from tests.consumer.kit import until
 
 from .harness import Query, declare, options, publish, values
@@ -42,14 +42,14 @@ def test_a_driver_leaves_a_node_that_is_cut_off(cluster: Cluster, cluster_uri: s
 
 def test_only_a_majority_grants(cluster: Cluster, cluster_uri: str) -> None:
     first, second = [connect(node.uri) for node in cluster.nodes[:2]]
-    assert failover.grants(first)
+    assert cut_off_node.grants(first)
     with cluster.split(cluster.nodes[0]):
-        assert not failover.grants(first)
-        assert failover.grants(second)
+        assert not cut_off_node.grants(first)
+        assert cut_off_node.grants(second)
     first.abort()
     second.close()
 
 
 def test_a_user_who_may_not_ask_stays(as_user: Callable[..., str]) -> None:
     with connect(as_user(configure="^q$")) as link:
-        assert failover.grants(link)
+        assert cut_off_node.grants(link)

@@ -15,8 +15,8 @@ from leash import Consumer
 from leash.amqp.channel import Channel, Reply
 from leash.amqp.topology import declare_queue
 from leash.amqp.uri import Uri, parse
-from leash.consumer import failover
-from leash.consumer.failover import AGAIN, DOUBT, LONGEST, PATIENCE, QUIET, Lookout, Question
+from leash.consumer import cut_off_node
+from leash.consumer.cut_off_node import AGAIN, DOUBT, LONGEST, PATIENCE, QUIET, Lookout, Question
 from leash.consumer.link import Link
 from tests.consumer.kit import publish, running, until
 
@@ -200,7 +200,7 @@ def test_it_is_asked_on_another_channel_and_costs_no_message(
     uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node that was cut off leaves the question open, and the channel that it was asked on stands still."""
-    monkeypatch.setattr(failover, "QUIET", 0.05)
+    monkeypatch.setattr(cut_off_node, "QUIET", 0.05)
     consumes: list[Channel] = []
     ask = Channel.ask
 

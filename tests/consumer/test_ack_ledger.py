@@ -7,7 +7,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash.consumer.ledger import Ledger
+from leash.consumer.ack_ledger import Ledger
 from leash.consumer.settle import Outcome
 
 _ACK, _REJECT, _NACK = 0x003C0050, 0x003C005A, 0x003C0078

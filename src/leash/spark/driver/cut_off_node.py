@@ -3,8 +3,8 @@
 A node that is cut off from the others keeps its clients' connections open, answers their heartbeats, and
 keeps reporting the old depths of quorum queues. So if other hosts are known and these depths have not changed
 for some seconds, the node is asked to declare a queue, which needs a majority. If it cannot and another host
-can, the driver moves. `leash.consumer.failover` does the same for a consumer by other means: the driver must
-not consume.
+can, the driver moves. `leash.consumer.cut_off_node` does the same for a consumer by other means: the driver
+must not consume.
 """
 
 from __future__ import annotations
