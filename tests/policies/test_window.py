@@ -163,6 +163,18 @@ def test_a_starved_lane_beside_others_gets_a_turn_at_once_and_keeps_it() -> None
         assert window.window >= 4
 
 
+def test_credit_that_brings_nothing_is_given_up_but_not_what_acks_hold_back() -> None:
+    """200 credits, acked one by one, are worth more than 200 of which 127 wait for others to be acked with."""
+    window, now = Window(200, ack_batch=128, round_trip=MS // 4), 0
+    back = None
+    while back is None:
+        now += MS
+        window.served(1000, 100)
+        change = window.observe(now, 0, 100, starved=100, epoch=window.epoch)
+        back = change if change is not None and "did not bring" in change.reason else None
+    assert (window.ack_batch, back.window) == (128, 200 + 127)
+
+
 def test_the_ack_batch_does_not_follow_a_service_time_that_flutters() -> None:
     window = Window(50, ack_batch=64, round_trip=MS)
     feed(window, [0] * 4000, service=30_000)

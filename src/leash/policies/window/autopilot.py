@@ -220,7 +220,7 @@ class Window:
         ):  # it had no room for so many unacked messages, so none to lose
             base = old
         if not self._hurry and tally.starving(now, self.workers):
-            new, why = self._grow(base, tally, now)
+            new, why = self._grow(base, old - batch, tally, now)
         else:
             new, why = self._trim(base, tally)
         new = self._clamp(new)
@@ -268,13 +268,14 @@ class Window:
         self._payoff = Payoff()
         return base - useless, f"{useless} credit{'s'[: useless > 1]} never used"
 
-    def _grow(self, base: int, tally: Tally, now: int) -> tuple[int, str]:
+    def _grow(self, base: int, usable: int, tally: Tally, now: int) -> tuple[int, str]:
+        """From `base`; in this epoch `usable` + 1 credits never waited for others to be acked with."""
         share = self._share()  # with less, a round would wait for this lane, whatever the others have
         if base >= share and self._payoff.sits_out():
             return base, ""
-        back = self._payoff.refuse(Pace(self.window, tally.dequeues - 1, tally.span(now)))
-        if back is not None and back >= share:
-            return back, "more credit did not bring more messages"
+        back = self._payoff.refuse(Pace(usable + 1, tally.dequeues - 1, tally.span(now)))
+        if back is not None and back + self.ack_batch - 1 >= share:
+            return back + self.ack_batch - 1, "more credit did not bring more messages"
         fit = max(share, min(self._fit(tally, now), _STEP * self.window))
         return max(base + 1, fit), f"workers found no message at {tally.starved} of {tally.dequeues} dequeues"
 

@@ -9,7 +9,7 @@ _FIRST, _LONGEST = 16, 1024
 
 
 class Pace(NamedTuple):
-    """A number of messages in a time, under a window."""
+    """A number of messages in a time, under a window of which acks hold nothing back."""
 
     window: int
     messages: int
