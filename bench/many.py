@@ -20,7 +20,7 @@ from leash.amqp import Channel, Connection, Deliveries, Outgoing, Publisher, con
 from leash.amqp.channel import Reply
 from leash.amqp.topology import declare_queues, delete_queue
 
-MESSAGES = 100_000
+MESSAGES = 300_000
 COUNTS = (10, 1_000, 10_000)
 ROUNDS = 3
 """Of which the one in the middle counts; of the last number of queues there is one only."""
@@ -28,6 +28,7 @@ WINDOW = 16
 IDLE = 8.0
 """Seconds in which the idle process is watched."""
 _ROOM = 2_000  # channels of a connection
+_ENOUGH = 4  # this part of the messages must be left after the start for a rate
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Seen:
     client: str
     start: float  # seconds
     rate: float  # messages a second, from the beginning to the last message
-    after: float  # the same from the end of the start
+    after: float | None  # of what came after the start; None: next to nothing did
     idle: float  # percent of a core
     memory: float  # MB
 
@@ -75,7 +76,7 @@ class Bare:
 
     def __init__(self, uri: str, names: list[str], done: threading.Event) -> None:
         self._done = done
-        self._seen = 0
+        self.seen = 0
         self._lock = threading.Lock()
         self._connections = [connect(uri) for _ in range(0, len(names), _ROOM)]
         for number, connection in enumerate(self._connections):
@@ -101,8 +102,8 @@ class Bare:
                 channel.ack(batch.tags[-1], multiple=True)
                 unacked = 0
             with self._lock:
-                self._seen += len(batch)
-                if self._seen == MESSAGES:
+                self.seen += len(batch)
+                if self.seen == MESSAGES:
                     self._done.set()
 
         return deliver
@@ -112,27 +113,31 @@ class Bare:
             connection.close()
 
 
-def leash(uri: str, names: list[str], done: threading.Event) -> Consumer:
-    consumer = Consumer(uri, [Queue(name, quantum=4) for name in names], workers=1)
-    seen = 0
+class Whole:
+    """`leash.Consumer`."""
 
-    @consumer.handler
-    def handle(_: object) -> None:
-        nonlocal seen
-        seen += 1
-        if seen == MESSAGES:
-            done.set()
+    def __init__(self, uri: str, names: list[str], done: threading.Event) -> None:
+        self.seen = 0
+        self._consumer = Consumer(uri, [Queue(name, quantum=4) for name in names], workers=1)
 
-    consumer.start()
-    return consumer
+        @self._consumer.handler
+        def handle(_: object) -> None:
+            self.seen += 1
+            if self.seen == MESSAGES:
+                done.set()
+
+        self._consumer.start()
+
+    def stop(self) -> None:
+        self._consumer.stop()
 
 
 def child(uri: str, client: str, count: int) -> Seen:
     """In a process of its own: start, drain, idle."""
     names, done = names_of(count), threading.Event()
     began = time.perf_counter()
-    running = leash(uri, names, done) if client == "leash.Consumer" else Bare(uri, names, done)
-    started = time.perf_counter()
+    running = (Whole if client == "leash.Consumer" else Bare)(uri, names, done)
+    started, left = time.perf_counter(), MESSAGES - running.seen
     if not done.wait(240):
         raise SystemExit("not all messages came")
     drained = time.perf_counter()
@@ -143,8 +148,8 @@ def child(uri: str, client: str, count: int) -> Seen:
     with open("/proc/self/statm") as file:
         memory = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
     running.stop()
-    rate, after = MESSAGES / (drained - began), MESSAGES / (drained - started)
-    return Seen(count, client, started - began, rate, after, idle, memory)
+    after = left / (drained - started) if left >= MESSAGES / _ENOUGH else None
+    return Seen(count, client, started - began, MESSAGES / (drained - began), after, idle, memory)
 
 
 def _cpu() -> float:
@@ -174,10 +179,16 @@ def table(rows: list[Seen]) -> str:
         bare = next(other.rate for other in rows if other.queues == row.queues and other.client == "bare")
         lines.append(
             f"| {row.queues:,} | {row.client} | {row.start:.2f} | {row.rate:,.0f} | "
-            f"{row.rate / ten[row.client].rate:.2f} | {row.rate / bare:.2f} | {row.after:,.0f} | "
-            f"{row.after / ten[row.client].after:.2f} | {row.idle:.1f} | {row.memory:.0f} |"
+            f"{row.rate / ten[row.client].rate:.2f} | {row.rate / bare:.2f} | "
+            f"{_after(row.after, ten[row.client].after)} | {row.idle:.1f} | {row.memory:.0f} |"
         )
     return "\n".join(lines)
+
+
+def _after(rate: float | None, ten: float | None) -> str:
+    if rate is None or ten is None:
+        return "all came in it |"
+    return f"{rate:,.0f} | {rate / ten:.2f}"
 
 
 def main(uri: str) -> None:
@@ -194,7 +205,7 @@ def main(uri: str) -> None:
                 fill(uri, names)
                 seen.append(measure(uri, client, count))
                 print(seen[-1], flush=True)
-        rows += [sorted(seen, key=lambda each: each.after)[len(seen) // 2] for seen in runs.values()]
+        rows += [sorted(seen, key=lambda each: each.rate)[len(seen) // 2] for seen in runs.values()]
         delete(uri, names)
     text = (
         "## Thousands of queues\n\n"
