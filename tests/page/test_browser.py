@@ -133,7 +133,7 @@ def test_every_panel_is_drawn_with_a_fleet_of_three_and_a_query(
         browser.until("document.querySelector('#attention').innerText.includes('<i>acme</i>')")
         browser.until("document.querySelector('#tenants').innerText.includes('quiet-2')")
         browser.until("document.querySelector('#shares').innerText.includes('in worker-0, worker-1')")
-        browser.until("document.querySelector('#budgets').innerText.includes('used up')")
+        browser.until("document.querySelector('#budgets').innerText.includes('at its limit')")
         browser.until("document.querySelector('#spark').innerText.includes('orders-to-lake')")
         browser.until("document.querySelector('#spark').innerText.includes('orders 100 %')")
         browser.until(

@@ -160,8 +160,8 @@ def test_a_budget_is_summed_over_all_who_use_it_and_one_that_is_used_up_is_found
     assert (sms["queues"], sms["depth"]) == (["mail"], 40)
     assert (pdf["at_once"], pdf["at_work"], pdf["used_up"]) == (4, 2, False)
     (found,) = view["attention"]
-    assert (found["kind"], found["budget"]) == ("used up", "sms")
-    assert found["text"] == "is used up: 50 of 50 permits a second; 40 wait in mail"
+    assert (found["kind"], found["budget"]) == ("at its limit", "sms")
+    assert found["text"] == "is at its limit: 50 of 50 permits a second; 40 wait in mail"
     by_name = {each["name"]: each for each in view["queues"]}
     assert (by_name["mail"]["trouble"], by_name["mail"]["target"]) == ("no permit", 0.0)
     assert by_name["free"]["target"] == 1.0

@@ -210,7 +210,7 @@ def test_budgets_are_reported_with_their_numbers_and_a_queue_that_waits_for_one_
             assert found["pdf-renderer"]["queues"] == ["pdf"]
             until(lambda: consumer.stats().queues["sms"].why == "no permit")
             assert consumer.stats().queues["sms"].budgets == ("sms-gateway",)
-            until(lambda: {"used up"} <= {each["kind"] for each in page.view()["attention"]})
+            until(lambda: {"at its limit"} <= {each["kind"] for each in page.view()["attention"]})
         finally:
             go.set()
 

@@ -2,7 +2,7 @@
 
 3   something stands still: a process that is gone, a queue that nobody consumes, a stuck handler
 2   something goes wrong: failures, an open breaker, a broken bound, copies that are not confirmed
-1   something is limited: a queue at its rate, paused, or noisy; a budget that is used up
+1   something is limited: a queue at its rate, paused, or noisy; a budget at its limit
 """
 
 from __future__ import annotations
@@ -96,13 +96,13 @@ def _budget(budget: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if not budget["used_up"]:
         return
     if budget["at_once"] is not None:
-        text = f"is used up: {budget['at_work']} of {budget['at_once']} at once are in work"
+        text = f"is at its limit: {budget['at_work']} of {budget['at_once']} at once are in work"
     else:
-        text = f"is used up: {budget['used']:.3g} of {budget['rate'] or 0:g} permits a second"
+        text = f"is at its limit: {budget['used']:.3g} of {budget['rate'] or 0:g} permits a second"
     if budget["depth"]:
         names = ", ".join(budget["queues"][:_NAMED]) + (" ..." if len(budget["queues"]) > _NAMED else "")
         text += f"; {budget['depth']} wait in {names}"
-    yield {"level": 1, "kind": "used up", "budget": budget["name"], "text": text}
+    yield {"level": 1, "kind": "at its limit", "budget": budget["name"], "text": text}
 
 
 def _competes(queue: dict[str, Any]) -> bool:

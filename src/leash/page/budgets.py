@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 _USED_UP = 0.25
-"""The part of the time for which work must be without permits before a budget counts as used up."""
+"""The part of the time for which work must be without permits before a budget counts as at its limit."""
 
 
 class Look(NamedTuple):

@@ -26,7 +26,6 @@ export function time(s) {
 const clock = (t) => new Date(t * 1000).toTimeString().slice(0, 8);
 // What tells names apart is mostly at their ends: the middle is left out.
 export const cut = (name, most) => (name.length <= most ? name : name.slice(0, Math.ceil(most / 2) - 1) + "…" + name.slice(name.length - Math.floor(most / 2)));
-const rounds = (n) => (n >= 1000 ? count(n) : n.toFixed(2));
 const within = (s) => (s === null || s === undefined ? "" : "≤ " + time(s));
 
 // --- elements ---
@@ -130,7 +129,7 @@ function shares(view) {
   const broken = here.filter((p) => p.spread > p.bound);
   const note = $("#spread");
   note.className = busy.length && broken.length ? "note bad" : "note";
-  put(note, !worst ? "No process is here." : busy.length ? `The mark is the target. A bar below it is no fault where a queue is throttled or in another tier. Spread: ${rounds(worst.spread)} of ${rounds(worst.bound)} rounds at worst (${worst.name}).` + [...new Set(broken.flatMap((p) => Object.entries(p.unfair).map(([q, why]) => ` Broken by ${q}: ${why}.`)))].join("") : "No queue has work.");
+  put(note, !worst ? "No process is here." : busy.length ? `The mark is the target. A bar below it is no fault where a queue is throttled or in another tier. Spread between queues: at worst ${percent(worst.spread / worst.bound)} of its bound (${worst.name}).` + [...new Set(broken.flatMap((p) => Object.entries(p.unfair).map(([q, why]) => ` Broken by ${q}: ${why}.`)))].join("") : "No queue has work.");
 }
 
 function buttons(q, cell) {
@@ -178,7 +177,7 @@ function rates(view) {
   const limited = view.queues.filter((q) => q.limit !== null || q.why === "paused" || q.why === "waiting");
   table("#rates", [
     ["queue", named, "name"], ["limit a second", (q) => (q.limit === null ? "none" : rate(q.limit))], ["now", (q) => rate(q.rate)],
-    ["tokens", (q) => (q.tokens === null ? "" : q.tokens.toFixed(1)), "low"],
+    ["tokens in all", (q) => (q.tokens === null ? "" : q.tokens.toFixed(1)), "low"],
     ["", (q) => (q.why === "throttled" ? `throttled, goes on in ${time(q.resumes || 0)}` : q.why), (q) => "text level" + (q.why ? 1 : 0)],
     ["waiting", (q) => count(q.depth)],
   ], limited, "No queue has a rate, and none is paused.");
@@ -187,7 +186,7 @@ function rates(view) {
 function budgets(view) {
   table("#budgets", [
     ["budget", (b, cell) => { cell.title = "used by " + b.users.join(", "); return b.name; }, "name"],
-    ["in use", meter, "meters"], ["", (b) => (b.used_up ? "used up" : ""), (b) => "word level" + (b.used_up ? 1 : 0)],
+    ["in use", meter, "meters"], ["", (b) => (b.used_up ? "at its limit" : ""), (b) => "word level" + (b.used_up ? 1 : 0)],
     ["burst", (b) => (b.burst === null ? "" : count(b.burst)), "low"], ["in hand", (b) => b.in_hand, "low"],
     ["expired a second", (b) => rate(b.void), "low"],
     ["waiting", (b) => count(b.depth)], ["users", (b) => b.users.length, "low"],
@@ -252,7 +251,7 @@ function processes(view) {
     ["", (p) => (p.state === "here" ? (p.connected ? "here" : "not connected") : p.state === "left" ? "left in good order" : `gone, silent for ${time(p.silent)}`), (p) => "word state" + (p.state === "here" && p.connected ? "" : " level3")],
     ["up", (p) => time(p.seconds)], ["queues", (p) => p.queues], ["workers", (p) => p.workers, "low"],
     ["round trip", (p) => time(p.round_trip), "low"], ["reconnects", (p) => p.reconnects, "low"],
-    ["spread of bound", (p) => `${rounds(p.spread)} / ${rounds(p.bound)}`, (p) => (p.spread > p.bound ? "level3" : "")],
+    ["spread, of its bound", (p) => percent(p.spread / p.bound), (p) => (p.spread > p.bound ? "level3" : "")],
   ], view.processes.map((p) => ({ ...p, rowClass: p.state === "gone" ? "gone" : "" })), "No process has reported yet.");
 }
 
