@@ -164,7 +164,7 @@ def test_a_starved_lane_beside_others_gets_a_turn_at_once_and_keeps_it() -> None
 
 
 def test_credit_that_brings_nothing_is_given_up_but_not_what_acks_hold_back() -> None:
-    """200 credits, acked one by one, are worth more than 200 of which 127 wait for others to be acked with."""
+    """200 credits, acked one by one, are worth more than 200 of which 127 may wait to be acked."""
     window, now = Window(200, ack_batch=128, round_trip=MS // 4), 0
     back = None
     while back is None:
