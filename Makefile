@@ -40,7 +40,7 @@ demo: setup  ## see it work, on a broker of its own
 
 test: setup  ## every test, on a real broker, real Spark and in a real browser
 	@./scripts/system-packages chromium || echo "The tests in a browser are skipped."
-	$(PYTEST) -m "not soak"
+	more=$$(./scripts/prometheus); PATH=$$PATH$${more:+:$$more} $(PYTEST) -m "not soak"
 
 test-broker: setup  ## of these, those that need RabbitMQ and no Spark: make test-broker BROKER=4.0
 	$(PYTEST) -m "broker and not spark and not soak"

@@ -43,7 +43,7 @@ _FUNCTIONS = {
 
 PROMETHEUS = pytest.mark.skipif(
     not (shutil.which("promtool") and shutil.which("prometheus")),
-    reason="no Prometheus here (Debian: apt-get install prometheus)",
+    reason="no Prometheus here, and `make test` found none to fetch",
 )
 
 
