@@ -120,3 +120,26 @@ def test_a_folder_without_rabbitmq_is_not_passed_over(folder: Path, monkeypatch:
     monkeypatch.setenv("RABBITMQ_SCRIPTS", str(folder))
     with pytest.raises(BrokerError, match="no rabbitmq-server in that folder"):
         Broker(folder).start()
+
+
+def test_an_older_rabbitmq_does_not_touch_what_a_newer_one_wrote(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    node = Broker(folder, owned=True)
+    node.start()
+    node.stop()
+    written = (folder / "node.json").read_text()
+    older = tmp_path / "older"
+    older.mkdir()
+    (older / "rabbitmq-server").write_text("#!/bin/sh\nexit 1\n")
+    (older / "rabbitmqctl").write_text("#!/bin/sh\necho 3.9.29\n")
+    for script in older.iterdir():
+        script.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("RABBITMQ_SCRIPTS", str(older))
+        with pytest.raises(BrokerError, match=r"RabbitMQ 3\.9\.29 in .* cannot read what .* wrote to"):
+            Broker(folder, owned=True).start()
+    assert (folder / "node.json").read_text() == written
+    again = Broker(folder, owned=True)
+    again.start()
+    again.stop(purge=True)

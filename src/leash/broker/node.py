@@ -169,6 +169,7 @@ class Broker(Private):
         for _ in range(3):
             node = self.read_state() or _new()
             again = "pid" in node
+            self._refuse_older(node)
             self._launch(node, fresh_ports)
             try:
                 self._wait_ready(progress)
@@ -183,6 +184,19 @@ class Broker(Private):
                 self._end(signal.SIGKILL)
                 raise
         raise BrokerError(f"three times {unlucky}; the log is {self._log}")
+
+    def _refuse_older(self, node: Mapping[str, Any]) -> None:
+        """An older RabbitMQ than the one that wrote the files would start, and lose what it cannot read."""
+        wrote, home = node.get("version"), str(files.home())
+        if wrote is None or home == node.get("scripts"):  # asking takes seconds
+            return
+        found = files.version(self.folder)
+        if list(found) < wrote:
+            older, newer = (".".join(map(str, each)) for each in (found, wrote))
+            raise BrokerError(
+                f"RabbitMQ {older} in {home} cannot read what {newer} wrote to {self.folder}: use that one, "
+                "another folder, or purge this one (leash broker stop --purge)"
+            )
 
     def _launch(self, node: dict[str, Any], fresh_ports: bool) -> None:
         script = files.home() / "rabbitmq-server"
@@ -199,7 +213,7 @@ class Broker(Private):
             server = processes.spawn([str(script)], environment, self._log)
         except OSError as error:
             raise BrokerError(f"{error.filename or script} cannot be started: {error}") from error
-        node |= {"pid": server, "started": processes.started(server)}
+        node |= {"pid": server, "started": processes.started(server), "scripts": str(script.parent)}
         files.write_private(self.file, json.dumps(node))
 
     def _wait_ready(self, progress: Progress | None) -> None:
@@ -207,9 +221,12 @@ class Broker(Private):
         while True:
             passed = time.monotonic() - began
             try:
-                connect(self.uri, name="leash broker start").close()
+                with connect(self.uri, name="leash broker start") as connection:
+                    version = list(connection.version)
                 self.management.ask("GET", "/api/overview")
                 socket.create_connection(("127.0.0.1", self.port("stream")), timeout=5).close()
+                if self.known().get("version") != version:
+                    files.write_private(self.file, json.dumps(self.known() | {"version": version}))
                 return
             except (AmqpError, BrokerError, OSError):
                 if not self.running:
