@@ -42,8 +42,8 @@ test: setup  ## every test, on a real broker, real Spark and in a real browser
 	@./scripts/system-packages chromium || echo "The tests in a browser are skipped."
 	more=$$(./scripts/prometheus); PATH=$$PATH$${more:+:$$more} $(PYTEST) -m "not soak"
 
-test-broker: setup  ## of these, those that need RabbitMQ and no Spark: make test-broker BROKER=4.0
-	$(PYTEST) -m "broker and not spark and not soak"
+test-broker: setup  ## of these, those that need RabbitMQ: make test-broker BROKER=4.0
+	$(PYTEST) -m "broker and not soak"
 
 quick: $(VENV)/.installed  ## of these, those that need no other program: make quick PYTHON=3.12
 	$(PYTEST) -m "not broker and not spark and not program and not install and not soak"
