@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +15,12 @@ from leash import Consumer, Message, Queue, Retry
 from leash.amqp import Channel
 from leash.amqp.topology import declare_queue, delete_queue, state
 from leash.broker import Broker
+from leash.consumer.copy_courier import Republisher
+from leash.consumer.engine import Engine
+from leash.consumer.failures import Failures
 from leash.consumer.link import Link
+from leash.consumer.outbox import Outbox
+from leash.flow import Flow, Lane
 from leash.lab.proxy import Proxy
 from tests.consumer.kit import depth, fill, publish, running, until
 
@@ -206,3 +212,42 @@ def test_a_queue_that_is_paused_while_its_consumer_starts_is_not_consumed(
         assert not seen
         consumer.resume("q")
         until(lambda: len(seen) == 5)
+
+
+def linked(engine: Engine, spec: Queue, number: int = 1, *, limbo: bool = False) -> Link:
+    """A link on a channel that only has a number."""
+    connection: Any = SimpleNamespace(frame_max=1 << 17)
+    channel: Any = SimpleNamespace(number=number, connection=connection, closed=False)
+    return Link(spec, channel, Outbox(connection, engine.lock, engine.unwritten), limbo=limbo)
+
+
+def test_an_ordered_queue_goes_on_when_its_channel_is_lost_while_a_message_is_about_to_be_parked() -> None:
+    spec = Queue("q", ordered=True)
+    engine = Engine(Flow([Lane("q", ordered=True)]), None)
+    link = engine.links["q"] = linked(engine, spec)
+
+    def lose(_: str) -> Retry:
+        engine.lost(link)
+        return Retry(1)
+
+    failures = Failures(engine, [spec], lose, "park")
+    failures.republisher = cast(Republisher, SimpleNamespace(put=lambda *_: None))
+    message = Message((1, False, "", "q", b"\0\0", b"x", link, 0), engine.settler.settle)
+    failures.failed([message], ValueError("last"))
+    with engine.lock:
+        engine.flow.arrive(0, "q", ["it comes again, on another channel"])
+        assert engine.flow.take(0)
+
+
+def test_a_message_out_of_limbo_is_given_back_on_its_own_channel() -> None:
+    spec = Queue("q")
+    engine = Engine(Flow([Lane("q")]), None)
+    link = engine.links["q"] = linked(engine, spec)
+    link.ledger.delivered = 5
+    limbo = linked(engine, spec, 2, limbo=True)
+    limbo.ledger.delivered = 1
+    with engine.lock:  # as after `put_back`
+        engine.flow.arrive(0, "q", [(1, True, "", "q", b"\0\0", b"x", limbo, 0)])
+    engine.pause("q")
+    assert limbo.ledger.is_settled(1)
+    assert not link.ledger.is_settled(1)

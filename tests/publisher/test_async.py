@@ -9,9 +9,8 @@ import pytest
 
 from leash import Publisher
 from leash.amqp import Channel, topology
-from leash.errors import (
-    Unroutable,
-)
+from leash.errors import Unroutable
+from leash.publisher import Sent
 from tests.consumer.kit import depth, until
 from tests.publisher.kit import bodies_in
 
@@ -79,6 +78,22 @@ def test_a_cancelled_publish_does_no_harm_to_others(publisher: Publisher, channe
     confirmed = asyncio.run(main())
     publisher.flush()
     assert 100 <= confirmed <= depth(channel, "q") <= 200
+
+
+def test_room_that_a_thread_takes_first_is_waited_for(
+    publisher: Publisher, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = publisher._line
+    put, tries = line.put, list[float | None]()
+
+    def beaten(lot: list[Sent], timeout: float | None) -> bool:
+        tries.append(timeout)
+        return len(tries) > 1 and put(lot, timeout)
+
+    monkeypatch.setattr(line, "put", beaten)
+    asyncio.run(publisher.apublish(b"x", "q"))
+    assert tries == [0, 30.0]
+    assert depth(channel, "q") == 1
 
 
 def test_a_callback_may_send_but_not_wait(publisher: Publisher, channel: Channel) -> None:

@@ -246,7 +246,7 @@ class Failures:
     def _park(self, message: Message, error: BaseException) -> None:
         with self._engine.lock:
             self._engine.counts[message.queue]["parked"] += 1
-            if message.link.spec.ordered:
+            if message.link.spec.ordered and message.link.alive:  # otherwise nobody would end that wait
                 self._engine.flow.park(message.queue)
         self._send(message, copies.parked(message, error))
 

@@ -137,7 +137,7 @@ class Settler:
         if link.spec.in_place or not link.alive:
             return  # closing the channel returns them, in order; in a stream they stay
         for raw in raws:
-            link.settle(raw[TAG], Outcome.GIVEN_BACK)
+            raw[LINK].settle(raw[TAG], Outcome.GIVEN_BACK)  # one out of limbo has another link
             if self.on_settled is not None:
                 self.on_settled(link.queue, raw[BODY], Outcome.GIVEN_BACK)
         self._engine.counts[link.queue][Outcome.GIVEN_BACK.value] += len(raws)

@@ -173,10 +173,8 @@ class Publisher:
         sent = self._sent(body, self._to(queue, options), options)
         try:
             async with asyncio.timeout(self._timeout):
-                if self._line.full([sent]):
+                if not self._begun().put([sent], 0):
                     await asyncio.to_thread(self._put, [sent], self._timeout)
-                else:
-                    self._put([sent], 0)
                 return await sent
         except TimeoutError:
             self._line.give_up(sent, self._timeout)
@@ -197,14 +195,18 @@ class Publisher:
         return Sent(self._line, *self._drafts.draft(body, to, options))
 
     def _put(self, lot: list[Sent], timeout: float | None) -> None:
-        if not self._used:
-            self._use()
-        self._writer.start()
-        if not self._line.put(lot, timeout):
+        if not self._begun().put(lot, timeout):
             why = self._line.trouble or self._line.blocked() or "the broker confirms too slowly"
             raise NotSent(
                 f"{len(lot)} messages found no room among {self._line.count} unconfirmed ones: {why}"
             )
+
+    def _begun(self) -> Line:
+        """The line, once the writer has begun."""
+        if not self._used:
+            self._use()
+        self._writer.start()
+        return self._line
 
     def _made_by(self, partitions: str | Partitions) -> str:
         """Looked up once, over another connection: an alarm blocks those that publish."""

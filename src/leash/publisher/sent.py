@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from leash.publisher.unconfirmed import Line
 
-QUEUED, WRITTEN, OVER = range(3)
+NEW, QUEUED, WRITTEN, OVER = range(4)
+"""A new one still waits for room."""
 
 Message = tuple[bytes, str, str, bytes, bool]
 """As `leash.amqp.Outgoing`; the garbage collector looks at a plain tuple only once."""
@@ -38,14 +39,14 @@ class Sent:
         self.message = message
         self.message_id = message_id
         self.size = len(message[0])
-        self.state = QUEUED
+        self.state = NEW
         self.error: Exception | None = None
         self.resent = False
         self.callbacks: list[Callback] | None = None
         self.seen = True  # somebody asks, or will, what became of it
 
     def __repr__(self) -> str:
-        state = "failed" if self.error else ("waiting", "sent", "confirmed")[self.state]
+        state = "failed" if self.error else ("waiting", "waiting", "sent", "confirmed")[self.state]
         return f"<Sent {self.message_id}: {state}>"
 
     def done(self) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from leash.amqp.properties import read_property
 from leash.errors import AmqpError, InDoubt, NotSent, PublishBlocked
 from leash.logfmt import logger
-from leash.publisher.sent import OVER, QUEUED, WRITTEN, Callback, Sent
+from leash.publisher.sent import NEW, OVER, QUEUED, WRITTEN, Callback, Sent
 from leash.publisher.verdicts import culprits, is_somebodys_fault, nacked, unroutable
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ class Line:
     # --- those who send ---
 
     def put(self, lot: list[Sent], timeout: float | None) -> bool:
-        """Take them in, as soon as there is room. False: there was none in time."""
+        """Take them in, as soon as there is room. False: there was none in time. One that is given up
+        meanwhile is left out.
+        """
         count = len(lot)
         size = lot[0].size if count == 1 else sum([each.size for each in lot])
         with self.lock:
@@ -80,12 +82,16 @@ class Line:
                 self.before_wait()
                 self._short += 1
                 try:
-                    if not self._room.wait_for(lambda: self.closed or self._fits(count, size), timeout):
+                    if not self._room.wait_for(lambda: self._fits(count, size) or self._vain(lot), timeout):
                         return False
                 finally:
                     self._short -= 1
             if self.closed:
                 raise NotSent("the publisher is closed")
+            if lot[0].state == OVER:
+                return True
+            for each in lot:
+                each.state = QUEUED
             self._backlog.extend(lot)
             self.count += count
             self._bytes += size
@@ -94,10 +100,9 @@ class Line:
                 self.work.notify()
         return True
 
-    def full(self, lot: list[Sent]) -> bool:
-        """True if `put` would wait."""
-        with self.lock:
-            return not self._fits(len(lot), sum([each.size for each in lot]))
+    def _vain(self, lot: list[Sent]) -> bool:
+        """True if there is no point in waiting for room. Only what is put by itself is given up."""
+        return self.closed or lot[0].state == OVER
 
     def _fits(self, count: int, size: int) -> bool:
         if not self.count:
@@ -198,18 +203,22 @@ class Line:
             return lot
 
     def number(self, lot: list[Sent], epoch: int) -> bool:
-        """Just before they are written. False: the channel is gone, and they are back in the backlog."""
+        """Just before they are written. False: the channel is gone, and they are back in the backlog; or the
+        publisher was closed meanwhile, and they are given up.
+        """
         with self.lock:
-            if epoch != self.epoch:
-                for sent in lot:
-                    if sent.state != OVER:
-                        sent.state = QUEUED
-                self._backlog.extendleft(reversed(lot))
-                return False
-            first = self._next
-            self._next += len(lot)
-            self._pending.update(zip(range(first, self._next), lot, strict=True))
-            return True
+            if epoch == self.epoch and not self.closed:
+                first = self._next
+                self._next += len(lot)
+                self._pending.update(zip(range(first, self._next), lot, strict=True))
+                return True
+            for sent in lot:
+                if sent.state != OVER:
+                    sent.state = QUEUED
+            self._backlog.extendleft(reversed(lot))
+        if self.closed:
+            self.close()
+        return False
 
     def opened(self) -> int:
         """There is a new channel: its number for `number`, `confirm`, `returned` and `lost`."""
@@ -275,14 +284,15 @@ class Line:
                 return
             self.epoch += 1
             self.trouble = str(error)
-            left = [each for each in self._pending.values() if each.state != OVER]
+            pending = list(self._pending.values())
             self._pending.clear()
-            over = culprits(left, error)
+            blamed = culprits(pending, error)  # it may be one that was given up
+            over = [each for each in blamed if each.state != OVER]
             for sent in over:
                 self._over(sent, error)
-            left = [each for each in left if each.state != OVER]
+            left = [each for each in pending if each.state != OVER]
             if self._resend:
-                if is_somebodys_fault(error) and not over:
+                if is_somebodys_fault(error) and not blamed:
                     self._alone = len(left)
                 for sent in left:
                     sent.state, sent.resent = QUEUED, True
@@ -300,15 +310,17 @@ class Line:
     # --- under the lock, and after it ---
 
     def _over(self, sent: Sent, error: Exception | None) -> None:
+        inside = sent.state != NEW
         sent.error = error
         sent.state = OVER  # last: some look at it without the lock
-        self.count -= 1
-        self._bytes -= sent.size
+        if inside:
+            self.count -= 1
+            self._bytes -= sent.size
         if error is None:
             self.confirmed += 1
         elif not sent.seen and len(self._failed) < _UNSEEN:
             self._failed.append(sent)
-        if self._short and (self.count <= self._low or not self.count):
+        if self._short and (self.count <= self._low or not self.count or not inside):
             self._room.notify_all()
 
     def tell_all(self, over: list[Sent]) -> None:

@@ -19,28 +19,30 @@ def is_somebodys_fault(error: AmqpError) -> bool:
     return isinstance(error, ChannelError)
 
 
-def culprits(left: list[Sent], error: AmqpError) -> list[Sent]:
+def culprits(pending: list[Sent], error: AmqpError) -> list[Sent]:
     """Of the unconfirmed ones, those that it was closed for, if that can be told."""
     if not is_somebodys_fault(error):
         return []
-    if len(left) == 1:
-        return left
+    if len(pending) == 1:
+        return pending
     if isinstance(error, ChannelError) and error.code in (403, 404) and " topic " not in error.text:
-        return [each for each in left if f"exchange '{each.message[1] or 'amq.default'}'" in error.text]
+        return [each for each in pending if f"exchange '{each.message[1] or 'amq.default'}'" in error.text]
     return []
 
 
 def nacked(sent: Sent) -> Nacked:
-    return Nacked(
-        f"the broker refused message {sent.message_id} for {_address(sent)}: a queue is full, or cannot "
-        "store it",
-        [Outgoing(*sent.message)],
-    )
+    why = "a queue is full, or cannot store it"
+    text = f"the broker refused message {sent.message_id} for {_address(sent)}: {why}"
+    error = Nacked(text, [Outgoing(*sent.message)])
+    error.in_doubt = sent.resent  # it may have been taken the first time
+    return error
 
 
 def unroutable(sent: Sent, text: str) -> Unroutable:
     why = f"no queue for message {sent.message_id}: {_address(sent)} ({text})"
-    return Unroutable(why, [Outgoing(*sent.message)])
+    error = Unroutable(why, [Outgoing(*sent.message)])
+    error.in_doubt = sent.resent
+    return error
 
 
 def _address(sent: Sent) -> str:
