@@ -79,6 +79,35 @@ def test_an_error_is_a_line_and_no_traceback(folder: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import os\nuri = os.environ['NO_SUCH']", "shop.py, line 2: KeyError: 'NO_SUCH'"),
+        ("import settings", "settings.py, line 3: ValueError: two lines"),
+        ("x = (\n1", "shop.py, line 1: SyntaxError: '(' was never closed"),
+        (
+            "\nimport no_such_package",
+            "shop.py, line 2: ModuleNotFoundError: No module named 'no_such_package'",
+        ),
+        (
+            "from leash import Queue\nQueue('q', 0)",
+            "shop.py, line 2: ConfigError: quantum=0: must be a whole number of at least 1",
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_a_line_that_says_where(
+    tmp_path: Path, code: str, says: str
+) -> None:
+    (tmp_path / "shop.py").write_text(code)
+    (tmp_path / "settings.py").write_text(
+        "def read():\n    # a comment\n    raise ValueError('two\\nlines')\nread()"
+    )
+    command = [sys.executable, "-m", "leash.cli", "consume", "shop:consumer"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    assert result.returncode == 1
+    assert result.stderr == f"leash: app='shop:consumer': importing shop failed at {says}\n"
+
+
 def test_no_broker_is_a_line_too(folder: Path) -> None:
     command = [sys.executable, "-m", "leash.cli", "consume", "shop:consumer"]
     environment = {**os.environ, "LEASH_URI": "amqp://u:secret@127.0.0.1:1"}

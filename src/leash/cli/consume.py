@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -126,16 +123,13 @@ def _serve_page(consumer: Consumer, where: str) -> Callable[[], None]:
 
 def find(app: str) -> Consumer:
     """Import a consumer, also from the current folder."""
+    from leash.cli.user_code import load
     from leash.consumer import Consumer
 
     module, _, name = app.partition(":")
     if not name or not all(module.split(".")):  # no relative names
         raise ConfigError("app", app, _SHAPE)
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError("app", app, f"{_SHAPE}; no module named {error.name!r} from here") from error
+    found = load("app", app, module, _SHAPE)
     consumer = getattr(found, name, None)
     if not isinstance(consumer, Consumer):
         what = "nothing" if consumer is None else f"a {type(consumer).__name__}"
