@@ -13,7 +13,7 @@ import leash
 SRC = Path(leash.__file__).parent.parent
 
 ROOMS = (
-    ("errors", "units", "backoff", "bodies", "logfmt", "policies"),
+    ("wording", "errors", "units", "backoff", "bodies", "logfmt", "policies"),
     ("amqp", "streams", "flow"),
     ("management",),
     ("broker", "partitions", "fleet"),

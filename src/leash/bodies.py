@@ -202,7 +202,21 @@ def _record(kind: Any, value: dict[str, Any]) -> Any:
                 made[name] = _build(wanted, value[name])
             except (ValueError, TypeError, ArithmeticError) as error:
                 raise ValueError(f"{name}: {error}") from error
+    if missing := [name for name in _needed(kind) if name not in value]:
+        raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     return kind(**made)
+
+
+def _needed(kind: Any) -> list[str]:
+    """A dataclass's arguments without a default. An `__init__` of its own says itself what it needs."""
+    if not kind.__dataclass_params__.init:
+        return []
+    none = dataclasses.MISSING
+    return [
+        each.name
+        for each in dataclasses.fields(kind)
+        if each.init and each.default is none and each.default_factory is none
+    ]
 
 
 def _name(wanted: Any) -> str:

@@ -59,6 +59,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from leash.wording import refused
+
 
 class LeashError(Exception):
     """The root of the tree."""
@@ -72,7 +74,7 @@ class ConfigError(LeashError, ValueError):
     """An argument or option that cannot be used."""
 
     def __init__(self, argument: str, value: object, allowed: str) -> None:
-        super().__init__(f"{argument}={value!r}: {allowed}")
+        super().__init__(refused(argument, value, allowed))
         self.argument = argument
         self.value = value
 
@@ -267,9 +269,7 @@ class StreamUnsupported(StreamError):
 
 
 class DataLost(StreamError):
-    """What was to be read is gone: `expected` is the offset that should have come, `first` the first there
-    is.
-    """
+    """What was to be read is gone: offset `expected` should have come, and `first` is the first there is."""
 
     def __init__(self, stream: str, expected: int, first: int, why: str) -> None:
         super().__init__(stream, f"{why}: expected offset {expected}, and the first there is {first}")
@@ -344,7 +344,6 @@ class PublishBlocked(PublishError):
 
 def _rebuild(cls: type[Exception], args: tuple[object, ...], state: dict[str, object]) -> Exception:
     """Unpickle without calling the constructor: Spark passes errors between processes."""
-    error = cls.__new__(cls, *args)
-    error.args = args
+    error = cls.__new__(cls, *args)  # which sets `args`
     error.__dict__.update(state)
     return error

@@ -63,7 +63,11 @@ def refusals(uri: str, broker: Broker, tls: Tls) -> dict[str, tuple[str, type[er
     wrong = replace(parse(uri), password=PASSWORD)
     port = wrong.hosts[0][1]
     return {
-        "wrong password": (wrong.reveal(), errors.AuthenticationError, "ACCESS_REFUSED"),
+        "wrong password": (
+            wrong.reveal(),
+            errors.AuthenticationError,
+            "ACCESS_REFUSED.*: wrong user or p.*%2F",
+        ),
         "missing vhost": (at(uri, port, vhost="nowhere"), errors.VirtualHostError, "nowhere"),
         "refused port": (at(wrong.reveal(), free_port()), errors.HostUnreachable, "refused"),
         "wrong CA": (

@@ -79,6 +79,35 @@ def test_an_error_is_a_line_and_no_traceback(folder: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import os\nuri = os.environ['NO_SUCH']", "shop.py, line 2: KeyError: 'NO_SUCH'"),
+        ("import settings", "settings.py, line 3: ValueError: two lines"),
+        ("x = (\n1", "shop.py, line 1: SyntaxError: '(' was never closed"),
+        (
+            "\nimport no_such_package",
+            "shop.py, line 2: ModuleNotFoundError: No module named 'no_such_package'",
+        ),
+        (
+            "from leash import Queue\nQueue('q', 0)",
+            "shop.py, line 2: ConfigError: quantum=0: must be a whole number of at least 1",
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_a_line_that_says_where(
+    tmp_path: Path, code: str, says: str
+) -> None:
+    (tmp_path / "shop.py").write_text(code)
+    (tmp_path / "settings.py").write_text(
+        "def read():\n    # a comment\n    raise ValueError('two\\nlines')\nread()"
+    )
+    command = [sys.executable, "-m", "leash.cli", "consume", "shop:consumer"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    assert result.returncode == 1
+    assert result.stderr == f"leash: app='shop:consumer': importing shop failed at {says}\n"
+
+
 def test_no_broker_is_a_line_too(folder: Path) -> None:
     command = [sys.executable, "-m", "leash.cli", "consume", "shop:consumer"]
     environment = {**os.environ, "LEASH_URI": "amqp://u:secret@127.0.0.1:1"}
@@ -172,10 +201,8 @@ def test_a_drain_that_ran_out_is_an_exit_status_of_its_own(
     until(lambda: depth(channel, "gold") == 5)
 
 
-def test_on_a_terminal_it_draws_a_table(channel: Channel, uri: str, folder: Path) -> None:
-    fill(channel, "gold", 50)
-    fill(channel, "free", 50)
-    words = [b"queue", b"depth", b"target", b"window", b"wait", b"gold", b"free", b"75.0%", b"round trip"]
+def on_a_terminal(uri: str, folder: Path, words: list[bytes]) -> tuple[int, bytes]:
+    """Run it until all words were shown, then press Ctrl-C: its exit status, and all that was shown."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "leash.cli", "consume", "shop:consumer", "--every", "0.2"]
     environment = {**os.environ, "LEASH_URI": uri, "COLUMNS": "100", "TERM": "xterm"}
@@ -195,7 +222,30 @@ def test_on_a_terminal_it_draws_a_table(channel: Channel, uri: str, folder: Path
         late.cancel()
         process.wait(120)
     os.close(ours)
-    assert process.returncode == 0, text
+    return process.returncode, text
+
+
+def test_on_a_terminal_it_draws_a_table_that_says_how_it_ended(
+    channel: Channel, uri: str, folder: Path
+) -> None:
+    fill(channel, "gold", 50)
+    fill(channel, "free", 50)
+    words = [b"queue", b"depth", b"target", b"window", b"wait", b"gold", b"free", b"75.0%", b"round trip"]
+    status, text = on_a_terminal(uri, folder, words)
+    assert status == 0, text
+    _, found, last = text.rpartition(b"round trip")
+    assert found
+    assert b"stopped: everything that was begun is finished" in last
+    assert b"NOT CONNECTED" not in last
+    assert b"not consumed" not in last
+
+
+def test_the_last_table_says_how_many_messages_are_left(channel: Channel, uri: str, tmp_path: Path) -> None:
+    fill(channel, "gold", 5)
+    (tmp_path / "shop.py").write_text(textwrap.dedent(STUCK))
+    status, text = on_a_terminal(uri, tmp_path, [b"begun", b"gold", b"round trip"])
+    assert status == 3, text
+    assert b"stopped: 2 messages left, to be delivered again" in text
 
 
 def test_a_bad_interval_is_refused() -> None:

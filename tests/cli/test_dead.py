@@ -23,8 +23,8 @@ def test_parked_messages_are_counted_shown_and_stay_in_order(channel: Channel, u
     for _ in range(2):
         text = leash("dead", "show", "orders", "--limit", "3", "--traceback", uri=uri)
         assert "1. ValueError: no customer 0\\x1b[31m\n" in text
-        assert "failed 1 times, published to (default exchange) orders" in text
-        assert "body, 1 bytes: 0\n" in text
+        assert "failed 1 time, published to (default exchange) orders" in text
+        assert "body, 1 byte: 0\n" in text
         assert "| Traceback (most recent call last):" in text
         assert "3. ValueError: no customer 2" in text
         assert text.endswith("3 of 5 parked messages of orders\n")
@@ -105,7 +105,7 @@ def test_alike_messages_leave_the_dead_queue_too_when_they_are_taken(channel: Ch
     declare_queue(channel, "orders", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     declare_queue(channel, "leash.dead.orders")
     publish(channel, "leash.dead.orders", [b"same"] * 4)
-    with pytest.raises(Nacked, match="1 messages sent back to 'orders', 3 stay parked"):
+    with pytest.raises(Nacked, match="1 message sent back to 'orders', 3 stay parked"):
         leash("dead", "retry", "orders", uri=uri)
     until(lambda: depth(channel, "leash.dead.orders") == 3)
 
@@ -128,7 +128,8 @@ def test_purging_asks_first(channel: Channel, uri: str) -> None:
     assert depth(channel, "leash.dead.orders") == 4
     assert "4 messages of orders dropped" in leash("dead", "purge", "orders", uri=uri, feed="y\n")
     publish(channel, "leash.dead.orders", [b"x"])
-    assert leash("dead", "purge", "orders", "--yes", uri=uri) == "1 messages of orders dropped\n"
+    assert leash("dead", "purge", "orders", "--yes", uri=uri) == "1 message of orders dropped\n"
+    assert leash("dead", "purge", "orders", uri=uri) == "There are no parked messages of orders.\n"
     assert depth(channel, "leash.dead.orders") == 0
 
 

@@ -12,6 +12,7 @@ import pytest
 from leash import Consumer, Message, Queue, Retry
 from leash.amqp import Channel, Publisher, topology
 from leash.consumer.retry import STEPS
+from leash.consumer.settings import OnExhausted
 from leash.errors import ConfigError, NotFound, Undecodable
 from tests.consumer.kit import depth, fill, running, until
 from tests.consumer.worlds import World
@@ -92,7 +93,9 @@ def test_async_handlers_decode_too_and_may_stand_beside_plain_ones(world: World,
     assert sorted(got) == [(queue, n) for queue in ("events", "orders") for n in (7, 8)]  # type: ignore[type-var]
 
 
-def test_what_cannot_be_decoded_is_parked_at_once_with_the_reason(world: World) -> None:
+def test_what_cannot_be_decoded_is_parked_at_once_with_the_reason(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.declare("q")
     world.publish("q", [b'{"number": "x"}', b'{"number": 1}'])
     got: list[Order] = []
@@ -108,6 +111,31 @@ def test_what_cannot_be_decoded_is_parked_at_once_with_the_reason(world: World) 
     assert body == b'{"number": "x"}'
     assert headers["x-leash-error"] == "Undecodable: the body is not Order: number: int is needed, not str"
     assert got == [Order(1)]
+    assert [fate for fate in map(told, caplog.messages) if fate] == ["1 of=5 then=parked"]
+
+
+def told(line: str) -> str:
+    """The end of the log line of a failure."""
+    return line.partition(" tries=")[2] if line.startswith("event=handler_failed") else ""
+
+
+@pytest.mark.parametrize("on_exhausted", ["park", "reject", "discard"])
+def test_the_log_says_what_becomes_of_a_failed_message(
+    world: World, caplog: pytest.LogCaptureFixture, on_exhausted: OnExhausted
+) -> None:
+    world.declare("q")
+    world.publish("q", [b"x"])
+    consumer = Consumer(world.uri, ["q"], retry=Retry(tries=2, delay=0.05), on_exhausted=on_exhausted)
+
+    @consumer.handler
+    def work(message: Message) -> None:
+        raise ValueError
+
+    end = {"park": "parked", "reject": "rejected", "discard": "discarded"}[on_exhausted]
+    with world.play(consumer):
+        world.until(lambda: sum(map(bool, map(told, caplog.messages))) == 2)
+    fates = [told(line) for line in caplog.messages if told(line)]
+    assert fates == ['1 of=2 then="retried in 0.05 s"', f"2 of=2 then={end}"]
 
 
 @pytest.mark.parametrize("for_queue", [False, True])

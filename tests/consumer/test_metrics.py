@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import urllib.request
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,15 +12,16 @@ from rich.console import Console
 
 from leash import Consumer, Message, Queue, Retry
 from leash.cli import consume_table as view
+from leash.cli.looks import Looks
 from leash.consumer.health import serve_health
 from leash.consumer.metrics import ConsumerCollector
 from leash.errors import ConfigError
 from leash.testing import Rehearsal
 
 
-def a_consumer() -> Consumer:
+def a_consumer(tries: int = 2) -> Consumer:
     queues = [Queue("gold", 3), Queue("free", 1, rate=100, burst=10)]
-    consumer = Consumer("amqp://nowhere.invalid", queues, retry=Retry(2, delay=1))
+    consumer = Consumer("amqp://nowhere.invalid", queues, retry=Retry(tries, delay=1))
 
     @consumer.handler
     def work(message: Message) -> None:
@@ -105,7 +107,7 @@ def test_the_table_has_a_row_for_each_queue_and_rates_since_the_last_look() -> N
         before = consumer.stats()
         stage.advance(2)
         now = consumer.stats()
-    gold, free = view.rows(before, now)
+    gold, free = view.rows(Looks(before, now))
     assert gold.rate + free.rate == pytest.approx(200, rel=0.05)
     assert gold.share == pytest.approx(0.75, abs=0.01)
     assert gold.target == 0.75
@@ -113,12 +115,12 @@ def test_the_table_has_a_row_for_each_queue_and_rates_since_the_last_look() -> N
     assert gold.wait is not None
     assert gold.wait < 0.1
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(view.table(before, now, 120))
+    console.print(view.table(Looks(before, now), 120))
     text = console.export_text()
     console.file.close()
     for word in ("queue", "depth", "rate", "share", "target", "window", "wait", "gold", "75.0%", "spread"):
         assert word in text
-    line = view.line(before, now)
+    line = view.line(Looks(before, now))
     assert line.startswith("event=summary seconds=4 connected=true queues=2 depth=")
     assert " troubled=0" in line
 
@@ -130,7 +132,7 @@ def test_a_queue_name_is_not_markup() -> None:
         stats = consumer.stats()
     with open("/dev/null", "w") as nowhere:
         console = Console(width=120, record=True, file=nowhere)
-        console.print(view.table(None, stats))
+        console.print(view.table(Looks(stats)))
         assert "[red]x[/nope]" in console.export_text()
 
 
@@ -154,21 +156,65 @@ def test_forty_queues_fit_a_small_terminal_with_the_troubled_first_and_totals_la
         now = consumer.stats()
     with open("/dev/null", "w") as nowhere:
         console = Console(width=80, height=24, record=True, file=nowhere)
-        console.print(view.table(before, now, 80, 24))
+        console.print(view.table(Looks(before, now), 80, 24))
         lines = [line.rstrip() for line in console.export_text().splitlines()]
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     body = [line for line in lines if "priority" in line]
     assert [line[:9] for line in body[:3]] == ["tenant-20", "tenant-33", "tenant-07"]
-    assert "1 failed" in body[0]
+    assert "1 parked" in body[0]
     assert "at its rate" in body[1]
     assert "tenant-20…s.priority" in body[0]
     assert any(line.startswith("... 24 more") for line in lines)
     (total,) = [line for line in lines if line.startswith("all 40")]
     assert "100%" in total
     assert "2 troubled" in total
-    assert "troubled=2" in view.line(before, now)
-    assert f'worst="{names[20]}: 1 failed, {names[33]}: at its rate"' in view.line(before, now)
+    assert "troubled=2" in view.line(Looks(before, now))
+    assert f'worst="{names[20]}: 1 parked, {names[33]}: at its rate"' in view.line(Looks(before, now))
+
+
+def test_parked_is_trouble_for_ten_seconds_and_a_count_for_ever() -> None:
+    consumer = a_consumer(tries=1)
+    looks = Looks()
+    with Rehearsal(consumer) as stage:
+        stage.publish("gold", [b"bad"])
+        stage.publish("free", [b"x"])
+        for second in range(1, 30):
+            stage.advance(1)
+            looks.add(consumer.stats())
+            notes = {row.queue: row.note for row in view.rows(looks)}
+            assert notes == {"gold": "1 parked" if second <= 10 else "", "free": ""}
+            assert ("troubled=1" in view.line(looks)) == (second <= 10)
+            assert view.summary(looks.now).endswith(", 1 parked since start")
+            assert " parked=1 " in view.line(looks)
+
+
+def test_looks_that_are_far_apart_tell_all_that_happened_between_them() -> None:
+    consumer = a_consumer(tries=1)
+    looks = Looks()
+    with Rehearsal(consumer) as stage:
+        for bodies in ([], [b"bad"], []):
+            stage.publish("gold", bodies)
+            stage.advance(60)
+            looks.add(consumer.stats())
+            assert looks.lately("gold") == (len(bodies), len(bodies))
+
+
+def test_a_consumer_that_stops_is_no_trouble() -> None:
+    consumer = a_consumer()
+    with Rehearsal(consumer) as stage:
+        stage.advance(1)
+        running = consumer.stats()
+    queues = {name: replace(each, connected=False) for name, each in running.queues.items()}
+    lost = replace(running, connected=False, queues=queues)
+    leaving = replace(lost, stopping=True)
+    assert {row.note for row in view.rows(Looks(lost))} == {"not consumed"}
+    assert {row.note for row in view.rows(Looks(leaving))} == {""}
+    assert "NOT CONNECTED" in view.summary(lost)
+    assert view.summary(leaving).startswith("1 s, stopping, ")
+    assert view.summary(leaving, "stopped: 2 messages left").startswith(
+        "1 s, stopped: 2 messages left, spread"
+    )
 
 
 def test_a_long_name_loses_its_middle() -> None:

@@ -115,7 +115,7 @@ def test_the_first_host_that_answers_is_taken(stream_uri: str) -> None:
 
 def test_who_is_not_let_in_is_told_why(stream_uri: str, uri: str, tls: Tls) -> None:
     place = parse(stream_uri)
-    with pytest.raises(AuthenticationError, match="'leash'") as refused:
+    with pytest.raises(AuthenticationError, match=r"'leash' \(8\): wrong user or p") as refused:
         connect(replace(place, password="not-this-one"))
     assert "not-this-one" not in str(refused.value)
     with pytest.raises(VirtualHostError, match="'nowhere'"):

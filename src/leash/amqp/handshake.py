@@ -64,6 +64,13 @@ def version(server: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(part) for part in parts if part.isdecimal())
 
 
+def wrong_login(mechanism: str) -> str:
+    """What to do about a refused login, behind what the broker said."""
+    if mechanism != "PLAIN":
+        return ""
+    return ": wrong user or password (in the URI, a / or @ in them is written %2F, %40)"
+
+
 class Handshake:
     """One attempt to open a connection."""
 
@@ -149,7 +156,9 @@ class Handshake:
             raise ConnectError(f"{self._where} sent {method.name} during the handshake")
         said = f"{self._where}: {method.reply_text} ({method.reply_code})"
         if method.reply_code == 403:
-            raise AuthenticationError(f"{said}, as user {self._uri.username!r}")
+            elsewhere = "localhost" in method.reply_text  # right, but not from here
+            advice = "" if elsewhere else wrong_login(self._uri.mechanism)
+            raise AuthenticationError(f"{said}, as user {self._uri.username!r}{advice}")
         if method.reply_code in (402, 530) and not _PASSING.search(method.reply_text):
             raise VirtualHostError(f"{said}, virtual host {self._uri.vhost!r}")
         raise ConnectError(said)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from leash.cli import output
-from leash.errors import ConfigError
+from leash.errors import ConfigError, NotDrained
+from leash.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from leash.consumer import Consumer, Stats
+    from leash.cli.looks import Looks
+    from leash.consumer import Consumer
 
 _SHAPE = "module:name of a Consumer, like app:consumer"
 
@@ -126,21 +125,25 @@ def _serve_page(consumer: Consumer, where: str) -> Callable[[], None]:
 
 def find(app: str) -> Consumer:
     """Import a consumer, also from the current folder."""
+    from leash.cli.user_code import load
     from leash.consumer import Consumer
 
     module, _, name = app.partition(":")
     if not name or not all(module.split(".")):  # no relative names
         raise ConfigError("app", app, _SHAPE)
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError("app", app, f"{_SHAPE}; no module named {error.name!r} from here") from error
+    found = load("app", app, module, _SHAPE)
     consumer = getattr(found, name, None)
     if not isinstance(consumer, Consumer):
         what = "nothing" if consumer is None else f"a {type(consumer).__name__}"
         raise ConfigError("app", app, f"{_SHAPE}; {name!r} is {what} in {module}")
     return consumer
+
+
+class _Over(threading.Event):
+    """Set when the consumer has ended."""
+
+    how = "stopped"
+    """What the last table says about it."""
 
 
 def run(consumer: Consumer, every: float | None, plain: bool) -> None:
@@ -154,7 +157,7 @@ def run(consumer: Consumer, every: float | None, plain: bool) -> None:
     console = Console()
     live = console.is_terminal and not plain
     _log_to(console if live else None)
-    over = threading.Event()
+    over = _Over()
     show = _show_table if live else _show_queues if plain else _show_summary
     usual = 1.0 if live else 10.0
     shower = threading.Thread(
@@ -166,6 +169,11 @@ def run(consumer: Consumer, every: float | None, plain: bool) -> None:
     shower.start()
     try:
         consumer.run()
+        over.how = "stopped: everything that was begun is finished"
+    except NotDrained as error:
+        left = counted(error.in_work + error.unconfirmed, "message")
+        over.how = f"stopped: {left} left, to be delivered again"
+        raise
     finally:
         over.set()
         shower.join(5)
@@ -183,57 +191,54 @@ def _log_to(console: Console | None) -> None:
         )
 
 
-def _looks(
-    consumer: Consumer, every: float, over: threading.Event, show: Callable[[Stats | None, Stats], None]
-) -> None:
-    before: Stats | None = None
+def _look(consumer: Consumer, every: float, over: _Over, show: Callable[[Looks, str], None]) -> None:
+    """Show it every so often, and once more with how it ended."""
+    from leash.cli.looks import Looks
+
+    looks = Looks()
     while True:
         ended = over.wait(every)
         try:
-            now = consumer.stats()
+            looks.add(consumer.stats())
         except ConfigError:  # not started yet
             if ended:
                 return
             continue
         try:
-            show(before, now)
+            show(looks, over.how if ended else "")
         except BrokenPipeError:  # nobody reads any more, as after `| head`; the work goes on
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return
-        before = now
         if ended:
             return
 
 
-def _show_table(consumer: Consumer, console: Console, every: float, over: threading.Event) -> None:
+def _show_table(consumer: Consumer, console: Console, every: float, over: _Over) -> None:
     from rich.live import Live
 
     from leash.cli import consume_table
 
     with Live(console=console, auto_refresh=False) as live:
-        _looks(
-            consumer,
-            every,
-            over,
-            lambda before, now: live.update(
-                consume_table.table(before, now, console.width, console.height), refresh=True
-            ),
-        )
+
+        def show(looks: Looks, ended: str) -> None:
+            live.update(consume_table.table(looks, console.width, console.height, ended), refresh=True)
+
+        _look(consumer, every, over, show)
 
 
-def _show_summary(consumer: Consumer, console: Console, every: float, over: threading.Event) -> None:
+def _show_summary(consumer: Consumer, console: Console, every: float, over: _Over) -> None:
     from leash.cli import consume_table
 
-    def show(before: Stats | None, now: Stats) -> None:
-        print(consume_table.line(before, now), file=console.file, flush=True)  # no markup, no wrapping
+    def show(looks: Looks, _: str) -> None:
+        print(consume_table.line(looks), file=console.file, flush=True)  # no markup, no wrapping
 
-    _looks(consumer, every, over, show)
+    _look(consumer, every, over, show)
 
 
-def _show_queues(consumer: Consumer, console: Console, every: float, over: threading.Event) -> None:
+def _show_queues(consumer: Consumer, console: Console, every: float, over: _Over) -> None:
     from leash.cli import consume_table
 
-    def show(before: Stats | None, now: Stats) -> None:
-        print(*consume_table.lines(before, now), sep="\n", file=console.file, flush=True)
+    def show(looks: Looks, _: str) -> None:
+        print(*consume_table.lines(looks), sep="\n", file=console.file, flush=True)
 
-    _looks(consumer, every, over, show)
+    _look(consumer, every, over, show)

@@ -1,4 +1,4 @@
-"""Shows a running consumer: rows from two looks at its stats, as a table or as one line for a log.
+"""Shows a running consumer: rows from looks at its stats, as a table or as one line for a log.
 
 The table fits the terminal, however many queues there are: queues with trouble come first, then the busiest,
 and a last row counts those that do not fit. Totals are always shown.
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from leash import logfmt
+from leash.cli.looks import Looks, Wrong
 from leash.consumer.stats import QueueStats, Stats
 
 _NAME = 20
@@ -44,21 +45,19 @@ class Row(NamedTuple):
     """0: none; the higher the worse."""
 
 
-def rows(before: Stats | None, now: Stats) -> list[Row]:
+def rows(looks: Looks) -> list[Row]:
     """The troubled first, then the busiest; equal ones as the consumer has them."""
-    found = [
-        _row(before.queues.get(name) if before else None, before, each, now)
-        for name, each in now.queues.items()
-    ]
+    found = [_row(looks, each) for each in looks.now.queues.values()]
     return sorted(found, key=lambda row: (-row.trouble, -row.rate, -(row.depth or 0)))
 
 
-def _row(then: QueueStats | None, before: Stats | None, each: QueueStats, now: Stats) -> Row:
+def _row(looks: Looks, each: QueueStats) -> Row:
+    before, now = looks.before, looks.now
+    then = before.queues.get(each.name) if before else None
     seconds = now.seconds - (before.seconds if before else 0.0)
     handled = each.handled - (then.handled if then else 0)
     waited = each.wait_seconds - (then.wait_seconds if then else 0.0)
-    failed = each.counts.get("failed", 0)
-    trouble, note = _note(each, failed - (then.counts.get("failed", 0) if then else 0), now)
+    trouble, note = _note(each, looks.lately(each.name), now)
     return Row(
         each.name,
         each.depth,
@@ -67,17 +66,17 @@ def _row(then: QueueStats | None, before: Stats | None, each: QueueStats, now: S
         each.target_share,
         each.window,
         waited / handled if handled else None,
-        failed,
+        each.counts.get("failed", 0),
         note,
         trouble,
     )
 
 
-def _note(each: QueueStats, failing: int, now: Stats) -> tuple[int, str]:
+def _note(each: QueueStats, lately: Wrong, now: Stats) -> tuple[int, str]:
     """What is the matter with a queue, and how bad it is."""
     if each.why == "paused":
         return 1, "paused"
-    if not each.connected:
+    if not each.connected and not now.stopping:
         return 6, "not consumed"
     if each.name in now.unfair:
         return 5, "unfair"
@@ -85,22 +84,31 @@ def _note(each: QueueStats, failing: int, now: Stats) -> tuple[int, str]:
         return 4, f"busy {each.running:.0f} s"
     if each.breaker not in ("", "closed"):
         return 4, "breaker open"
-    if failing:
-        return 3, f"{failing} failed"
+    if lately.parked:
+        return 3, f"{lately.parked} parked"
+    if lately.failed:
+        return 3, f"{lately.failed} failed"
     if each.why == "throttled" or (each.tokens is not None and each.tokens < 1):
         return 2, "at its rate"
     if each.why == "no permit":
         return 2, "no permit"
-    parked = each.counts.get("parked", 0)
-    return (1, f"{parked} parked") if parked else (0, "")
+    return 0, ""
 
 
-def summary(stats: Stats) -> str:
-    """The consumer as a whole, in one line."""
-    parts = [f"{stats.seconds:.0f} s", "connected" if stats.connected else "NOT CONNECTED"]
-    if stats.round_trip is not None:
+def _parked(stats: Stats) -> int:
+    """Since the start: some of them may have been sent back or purged."""
+    return sum(each.counts.get("parked", 0) for each in stats.queues.values())
+
+
+def summary(stats: Stats, ended: str = "") -> str:
+    """The consumer as a whole, in one line; `ended` is how it ended."""
+    state = "stopping" if stats.stopping else "connected" if stats.connected else "NOT CONNECTED"
+    parts = [f"{stats.seconds:.0f} s", ended or state]
+    if stats.round_trip is not None and not ended:
         parts.append(f"round trip {_time(stats.round_trip)}")
     parts.append(f"spread {stats.spread:.2f} of {stats.bound:.2f} rounds")
+    if parked := _parked(stats):
+        parts.append(f"{parked} parked since start")
     if stats.reconnects:
         parts.append(f"{stats.reconnects} reconnects")
     if stats.blocked is not None:
@@ -113,9 +121,9 @@ def summary(stats: Stats) -> str:
 _COLUMNS = ("depth", "rate", "share", "target", "window", "wait", "failed")
 
 
-def table(before: Stats | None, now: Stats, width: int = 80, height: int = 24) -> Group:
+def table(looks: Looks, width: int = 80, height: int = 24, ended: str = "") -> Group:
     """As large as fits."""
-    found = rows(before, now)
+    found = rows(looks)
     room = max(1, height - _AROUND)
     shown = found if len(found) <= room else found[:room]
     made = Table(
@@ -141,7 +149,7 @@ def table(before: Stats | None, now: Stats, width: int = 80, height: int = 24) -
         made.add_row(Text(f"... {len(rest)} more"), *_totals(rest, columns), style="dim")
     made.add_section()
     made.add_row(Text(f"all {len(found)}"), *_totals(found, columns), _troubled(found), style="bold")
-    return Group(made, Text(cut(summary(now), width), no_wrap=True))
+    return Group(made, Text(cut(summary(looks.now, ended), width), no_wrap=True))
 
 
 def _totals(found: list[Row], columns: list[str]) -> list[str]:
@@ -187,9 +195,9 @@ def cut(name: str, most: int, part: float = 0.5) -> str:
     return f"{set_cell_size(shown, head).rstrip()}…{tail}"
 
 
-def line(before: Stats | None, now: Stats) -> str:
+def line(looks: Looks) -> str:
     """For a log: the consumer as a whole, and the queues that somebody should look at."""
-    found = rows(before, now)
+    now, found = looks.now, rows(looks)
     troubled = [row for row in found if row.trouble]
     fields: dict[str, object] = {
         "event": "summary",
@@ -202,7 +210,7 @@ def line(before: Stats | None, now: Stats) -> str:
         "in_work": sum(each.in_work for each in now.queues.values()),
         "wait": _mean_wait(found),
         "failed": sum(row.failed for row in found),
-        "parked": sum(each.counts.get("parked", 0) for each in now.queues.values()),
+        "parked": _parked(now),
         "spread": f"{now.spread:.2f}",
         "bound": f"{now.bound:.2f}",
         "troubled": len(troubled),
@@ -217,14 +225,14 @@ def line(before: Stats | None, now: Stats) -> str:
     return logfmt.line(**fields)
 
 
-def lines(before: Stats | None, now: Stats) -> list[str]:
+def lines(looks: Looks) -> list[str]:
     """Lines for a log: one per queue, and the summary."""
     found = []
-    for row in rows(before, now):
+    for row in rows(looks):
         note: dict[str, object] = {"note": row.note} if row.note else {}
         cells = _cells(row) | {"depth": "?" if row.depth is None else str(row.depth)}
         found.append(logfmt.line(event="queue", queue=row.queue, **cells, **note))
-    return [*found, line(before, now)]
+    return [*found, line(looks)]
 
 
 def _cells(row: Row) -> dict[str, str]:

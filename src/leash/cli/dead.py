@@ -10,6 +10,7 @@ import typer
 
 from leash.cli import which
 from leash.cli.output import Json, say
+from leash.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,10 +88,11 @@ def show(
         return
     for number, message in enumerate(found, 1):
         typer.echo(f"{number}. {shown(message.error)}")
-        typer.echo(f"   failed {message.tries or '?'} times, published to {shown(message.address)}")
+        tries = counted(message.tries, "time") if message.tries else "? times"
+        typer.echo(f"   failed {tries}, published to {shown(message.address)}")
         for name, value in message.others.items():
             typer.echo(f"   {shown(name)}: {shown(value)}")
-        typer.echo(f"   body, {len(message.body)} bytes: {preview(message.body, size)}")
+        typer.echo(f"   body, {counted(len(message.body), 'byte')}: {preview(message.body, size)}")
         if traceback:
             for line in message.traceback.splitlines():
                 typer.echo(f"   | {shown(line)}")
@@ -113,7 +115,7 @@ def retry(
 
     with _connected(uri) as (connection, _), connect(connection.uri, name="leash dead") as publishing:
         moved = dead_queue.send_back(connection, publishing, queue, limit)
-    typer.echo(f"{moved} messages sent back to {shown(dead_queue.plain(queue))}")
+    typer.echo(f"{counted(moved, 'message')} sent back to {shown(dead_queue.plain(queue))}")
 
 
 @dead_app.command()
@@ -128,9 +130,12 @@ def purge(
     with _connected(uri) as (connection, _):
         there = dead_queue.count(connection, queue)
         name = shown(dead_queue.plain(queue))
+        if not there:
+            typer.echo(f"There are no parked messages of {name}.")
+            return
         if not yes:
-            typer.confirm(f"Drop the {there} parked messages of {name} for good?", abort=True)
-        typer.echo(f"{dead_queue.purge(connection, queue)} messages of {name} dropped")
+            typer.confirm(f"Drop the {counted(there, 'parked message')} of {name} for good?", abort=True)
+        typer.echo(f"{counted(dead_queue.purge(connection, queue), 'message')} of {name} dropped")
 
 
 def _told(message: Parked, size: int) -> dict[str, Any]:

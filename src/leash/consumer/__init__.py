@@ -17,6 +17,7 @@ overdue.py            handlers that run for too long
 
 failures.py           what becomes of a failed message  retry.py (how often, and when again)
 copies.py             its copies                        copy_courier.py (published, confirmed)
+failure_log.py        what the log says of it
 dead_queue.py         parked messages, read and emptied
 rescuing.py           messages near the broker's delivery limit
 

@@ -33,6 +33,7 @@ from leash.consumer.copies import ERROR, FROM, TRACE, dead_queue
 from leash.consumer.message import EXCHANGE, ROUTING_KEY, TRIES
 from leash.errors import NotFound, Rejected
 from leash.management import Management
+from leash.wording import counted
 
 PREFIX = dead_queue("")
 _LOT = 100  # messages published and then acked together
@@ -158,7 +159,8 @@ def send_back(connection: Connection, publishing: Connection, name: str, limit: 
                 publisher.publish(copies)
             except Rejected as error:
                 moved += _keep_refused(channel, publishing, name, lot, refused(copies, error.messages))
-                text = f"{moved} messages sent back to {target!r}, {there - moved} stay parked: {error}"
+                sent = counted(moved, "message")
+                text = f"{sent} sent back to {target!r}, {there - moved} stay parked: {error}"
                 raise type(error)(text, error.messages) from error
             channel.ack(_tag(lot[-1]), multiple=True)
             moved += len(lot)
@@ -234,7 +236,7 @@ def pick(
             except Rejected as error:
                 stay = [*refused(copies, error.messages), *[True] * len(others)]
                 moved = _keep_refused(channel, publishing, name, [*chosen, *others], stay)
-                text = f"{moved} messages sent back to {target!r}, the others stay parked: {error}"
+                text = f"{counted(moved, 'message')} sent back to {target!r}, the others stay parked: {error}"
                 raise type(error)(text, error.messages) from error
         for event in chosen:
             channel.ack(_tag(event))

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from leash.amqp import Connection, Outgoing, delivery_limit
 from leash.amqp.delivery_limit import limbo_queue
-from leash.consumer import copies
+from leash.consumer import copies, failure_log
 from leash.consumer.copy_courier import Republisher
 from leash.consumer.engine import Engine
 from leash.consumer.inspection import inspect
@@ -27,7 +27,7 @@ from leash.consumer.raw_delivery import LINK
 from leash.consumer.retry import Retry
 from leash.consumer.settings import OnExhausted, Queue
 from leash.consumer.settle import Outcome
-from leash.errors import AccessRefused, LeashError, Nacked, NeverSettled, Rejected
+from leash.errors import AccessRefused, Nacked, NeverSettled, Rejected
 from leash.logfmt import logger
 
 log = logger("leash.consumer")
@@ -127,13 +127,7 @@ class Failures:
                     else:
                         engine.settler.settle(message, Outcome.REQUEUED, claimed=True)
             elif message.link.alive:
-                log.warning(
-                    "event=failed_after_settling message_id=%r queue=%r error=%r tries=%d",
-                    _id(message),
-                    message.queue,
-                    error,
-                    message.tries + 1,
-                )
+                failure_log.after_settling(message, error)
 
     def tells(self, queue: str, error: BaseException) -> bool:
         """True if an error may be that of what the handler calls: another try may help."""
@@ -148,26 +142,28 @@ class Failures:
             return
         # A draw that is the same in every rehearsal, and another one for the next message.
         wait = retry.wait(failures, crc32(b"%d %d" % (message.tag, failures))) if retry.wants(error) else None
-        log.warning(
-            "event=handler_failed message_id=%r queue=%r error=%r tries=%d of=%d",
-            _id(message),
-            queue,
-            error,
-            failures,
-            retry.tries,
-        )
-        with engine.lock:
-            self._count(message, error, failures)
-            engine.counts[queue]["failed"] += 1
-            if wait is not None:
-                engine.counts[queue]["retried"] += 1
-        if wait is not None and message.link.spec.in_place:
-            self.again_in_place(message, wait)
-        elif wait is not None and _delayed_by_queue(message):
-            engine.settler.settle(message, Outcome.DELAYED, claimed=True)
-        elif wait is not None and (copy := copies.later(message, wait)) is not None:
+        in_place = message.link.spec.in_place
+        delayed = wait is not None and not in_place and _delayed_by_queue(message)
+        copy = None if wait is None or in_place or delayed else copies.later(message, wait)
+        if wait is None or not (in_place or delayed or copy):
+            self._give_up(message, error, failures)
+            return
+        then = failure_log.retried(None if delayed else wait)
+        failure_log.failed(message, error, failures, retry.tries, then)
+        self._count(message, error, failures, "failed", "retried")
+        if copy is not None:
             self._send(message, copy)
-        elif self._on_exhausted == "park":
+        elif in_place:
+            self.again_in_place(message, wait)
+        else:
+            engine.settler.settle(message, Outcome.DELAYED, claimed=True)
+
+    def _give_up(self, message: Message, error: BaseException, failures: int) -> None:
+        """It failed for the last time."""
+        then, most = failure_log.given_up(self._on_exhausted), self._retry_of(message.queue).tries
+        failure_log.failed(message, error, failures, most, then)
+        self._count(message, error, failures, "failed")
+        if self._on_exhausted == "park":
             self._park(message, error)
         else:
             rejected = self._on_exhausted == "reject"
@@ -177,17 +173,8 @@ class Failures:
         """It failed because nothing works now: once more, in place or from the end of its queue, with as many
         tries as before.
         """
-        log.warning(
-            "event=handler_failed message_id=%r queue=%r error=%r excused=%r",
-            _id(message),
-            message.queue,
-            error,
-            "the breaker is open: this try does not count",
-        )
-        with self._engine.lock:
-            self._count(message, error, message.tries)
-            self._engine.counts[message.queue]["failed"] += 1
-            self._engine.counts[message.queue]["excused"] += 1
+        failure_log.excused(message, error)
+        self._count(message, error, message.tries, "failed", "excused")
         self._once_more(message, 0)
 
     def put_off(self, message: Message) -> bool:
@@ -216,14 +203,18 @@ class Failures:
         else:
             engine.settler.settle(message, Outcome.REQUEUED, claimed=True)
 
-    def _count(self, message: Message, error: BaseException, failures: int) -> None:
-        """By kind, for whoever looks; of too many kinds, the one not seen for longest is forgotten."""
+    def _count(self, message: Message, error: BaseException, failures: int, *events: str) -> None:
+        """By event and, for whoever looks, by kind of error; of too many kinds, the one not seen for longest
+        is forgotten.
+        """
         errors, key = self._engine.errors, (message.queue, type(error).__name__)
-        _, before, _, _, _ = errors.pop(key, ("", 0, None, 0, 0.0))
-        wall = self._engine.clock.wall()
-        errors[key] = (copies.shown(error), before + 1, _id(message), failures, wall)
-        if len(errors) > _KINDS:
-            del errors[next(iter(errors))]
+        with self._engine.lock:
+            self._engine.counts[message.queue].update(events)
+            _, before, _, _, _ = errors.pop(key, ("", 0, None, 0, 0.0))
+            wall, name = self._engine.clock.wall(), failure_log.message_id(message)
+            errors[key] = (copies.shown(error), before + 1, name, failures, wall)
+            if len(errors) > _KINDS:
+                del errors[next(iter(errors))]
 
     def _settle(self, message: Message, outcome: Outcome) -> None:
         if outcome is Outcome.REJECTED and message.link.limbo:
@@ -340,11 +331,3 @@ def _delayed_by_queue(message: Message) -> bool:
     """True if its queue can keep it until the next try, and is not near dropping it for that."""
     link, count = message.link, delivery_limit.delivery_count(message.raw_properties)
     return link.delays and count + 1 < delivery_limit.danger(link.limit)
-
-
-def _id(message: Message) -> str | None:
-    """What its publisher calls it, if it has a name and headers that can be read."""
-    try:
-        return message.properties.message_id
-    except LeashError:
-        return None

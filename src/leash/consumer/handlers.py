@@ -152,7 +152,8 @@ def _taker(function: Callable[..., Any]) -> Callable[..., Any]:
     if count is None:
         return function
     if count not in (1, 2):
-        raise ConfigError("handler", function, f"a function of one or two arguments, not of {count}")
+        allowed = "a function of one or two arguments, as in `def work(message)`"
+        raise ConfigError("handler", function, f"{allowed}; this takes {count}")
     what = wanted(function)
     if count == 1 and what is Message:
         return function

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import leash
-from leash.amqp.handshake import version
+from leash.amqp.handshake import version, wrong_login
 from leash.amqp.transport import Transport
 from leash.amqp.uri import Uri
 from leash.errors import (
@@ -28,7 +28,8 @@ from leash.streams.wire import Fields, Key, Member
 FRAME_MAX = 1 << 20
 """What a server proposes unless it is configured otherwise."""
 
-_REFUSED = (7, 8, 9, 11)  # mechanism, credentials, SASL error, a user that may log in from loopback only
+_WRONG = 8
+_REFUSED = (7, _WRONG, 9, 11)  # mechanism, credentials, SASL error, a user that may log in from loopback only
 _BEFORE_VERSIONS = (3, 11)
 
 
@@ -105,8 +106,9 @@ class Handshake:
         said = f"{self._where}: {key.name.lower()} refused ({code})"
         if key is Key.SASL_AUTHENTICATE and code in _REFUSED:
             why = {11: ", which may log in from the broker's own machine only"}.get(code, "")
+            advice = wrong_login(self._uri.mechanism) if code == _WRONG else ""
             raise AuthenticationError(
-                f"{self._where} refused the credentials of user {self._uri.username!r}{why} ({code})"
+                f"{self._where} refused the credentials of user {self._uri.username!r}{why} ({code}){advice}"
             )
         if key is Key.OPEN and code == 12:
             raise VirtualHostError(
