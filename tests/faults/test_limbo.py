@@ -15,7 +15,7 @@ from leash.amqp.last_acks import settled
 from leash.amqp.topology import declare_queue, state
 from leash.broker import Broker
 from leash.consumer import dead_queue as dead
-from leash.consumer import failures, limbo, upkeep
+from leash.consumer import failures, rescuing, upkeep
 from leash.consumer.outbox import Outbox
 from leash.consumer.raw_delivery import Raw
 from leash.consumer.rescuing import Limbo
@@ -149,7 +149,7 @@ def test_a_message_that_is_never_done_holds_up_the_others_in_limbo_just_once(
     uri: str, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not for as long again before each of them."""
-    monkeypatch.setattr(limbo, "ALONE", 10 * SECOND)
+    monkeypatch.setattr(rescuing, "ALONE", 10 * SECOND)
     declare_queue(channel, "q", kind="quorum")
     declare_limbo(channel.connection, "q")
     others = [b"%d" % number for number in range(20)]
