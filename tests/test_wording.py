@@ -43,7 +43,7 @@ def test_a_function_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch) -> 
     here = Path(__file__)
     monkeypatch.chdir(here.parent)
     with pytest.raises(ConfigError) as caught:
-        Consumer("amqp://localhost", ["q"]).handler(nothing)
+        Consumer("amqp://localhost", ["q"]).handler(nothing)  # type: ignore[arg-type]
     line = nothing.__code__.co_firstlineno
     assert str(caught.value).startswith(
         f"handler=nothing ({here.name}, line {line}): a function of one or two "

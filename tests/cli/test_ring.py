@@ -118,11 +118,11 @@ def test_skew_names_the_hot_keys_and_draws_bars(state: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["plan", "e", "--unbind", "nowhere"], "unbind='nowhere': one of q0"),
+        (["plan", "e", "--unbind", "nowhere"], "unbind='nowhere': must be one of q0"),
         (["plan", "e", "--weigh", "q0"], "NAME=WEIGHT"),
         (["plan", "e", "--weigh", "nowhere=2"], "one of q0"),
         (["plan", "e", "--bind", "q1"], "not bound yet"),
-        (["plan", "e", "--weights", "a=0"], "weight=0: a whole number of at least 1"),
+        (["plan", "e", "--weights", "a=0"], "weight=0: must be a whole number of at least 1"),
         (["plan", "e"], "what to change"),
         (["plan", "e", "--restart", "--bind", "x"], "no other change"),
     ],

@@ -116,7 +116,7 @@ def test_keys_may_come_as_a_numpy_array() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"weights": {"a": 0}}, "weight=0: a whole number of at least 1"),
+        ({"weights": {"a": 0}}, "weight=0: must be a whole number of at least 1"),
         ({"weights": {}}, "queues and their weights"),
         ({"weights": {"a": 1}, "by": "property:priority"}, "by='property:priority': .*message_id"),
         (

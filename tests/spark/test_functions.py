@@ -48,7 +48,7 @@ def test_timestamps_are_routed_by_their_seconds(spark: SparkSession) -> None:
 
 
 def test_what_cannot_be_routed_is_said_before_anything_runs() -> None:
-    with pytest.raises(ConfigError, match="n=0: a whole number from 1"):
+    with pytest.raises(ConfigError, match="n=0: must be a whole number from 1"):
         bucket("key", 0)
     with pytest.raises(ConfigError, match="a HashRing, or a layout"):
         route("key", "orders")  # type: ignore[arg-type]

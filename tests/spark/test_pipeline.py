@@ -76,7 +76,7 @@ def test_a_pipeline_is_read_with_its_defaults(file: Path) -> None:
         ),
         ('trigger = "10 seconds"', 'trigger = "soon"', 17, "sink.trigger: must be"),
         ('"spark.sql.shuffle.partitions" = 8', "shuffle = 8", 20, "spark.shuffle: must be master"),
-        ("quantum = 10", "quantum = 0", 8, r"queues\[gold\].quantum=0: a whole number"),
+        ("quantum = 10", "quantum = 0", 8, r"queues\[gold\].quantum=0: must be a whole number"),
         ("quantum = 10", "quantom = 10", 8, "only quantum"),
         ("[source.queues.gold]", "[source.queus.gold]", 7, "did you mean queues?"),
     ],

@@ -64,7 +64,7 @@ def test_a_wrong_argument_is_named_in_one_sentence(arguments: dict[str, Any], se
         ({"stream": "s", "start": "yesterday"}, "start='yesterday'"),
         ({"stream": "s", "start": datetime(2026, 1, 31)}, "start="),  # noqa: DTZ001
         ({"stream": "s", "start": -1}, "offset=-1"),
-        ({"stream": "s", "shed": "return"}, "shed='return': one of observe, shrink, drop"),
+        ({"stream": "s", "shed": "return"}, "shed='return': must be one of observe, shrink, drop"),
         ({"stream": "s", "kind": "stream"}, "kind='stream'"),
         ({"stream": "s", "single_active": 1}, "single_active=1"),
         ({"stream": "s", "ordered": 1}, "ordered=1"),
@@ -72,7 +72,7 @@ def test_a_wrong_argument_is_named_in_one_sentence(arguments: dict[str, Any], se
         ({"stream": "s", "filters": [""]}, "filters=''"),
         ({"stream": "s", "filters": 7}, "filters=7"),
         ({"stream": "s", "unfiltered": True}, "unfiltered=True: filters with it"),
-        ({"stream": "s", "fail_on_data_loss": "no"}, "fail_on_data_loss='no': True or False"),
+        ({"stream": "s", "fail_on_data_loss": "no"}, "fail_on_data_loss='no': must be True or False"),
         ({"stream": "s", "quantum": 0}, "quantum=0"),
         ({"stream": "s", "burst": 3}, "burst=3"),
         ({"stream": "s", "name": "n" * 256}, "name="),

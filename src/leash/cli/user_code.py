@@ -13,9 +13,9 @@ import leash
 from leash.errors import ConfigError
 from leash.wording import shown_path
 
-_OTHERS = tuple(
-    str(Path(each))
-    for each in (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), Path(leash.__file__).parent)
+_OTHERS = (
+    *(sysconfig.get_path(each) for each in ("stdlib", "purelib", "platlib")),
+    str(Path(leash.__file__).parent),
 )
 """Where no code of the user is: Python, what is installed, and Leash."""
 
