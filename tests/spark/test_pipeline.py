@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -12,7 +14,11 @@ from rich.console import Console
 
 from leash.errors import ConfigError
 from leash.spark.metrics import PrometheusListener
-from leash.spark.pipeline import load, progress_table, sentence
+from leash.spark.offsets import Plan, splits_of
+from leash.spark.pipeline import load, sentence
+from leash.spark.pipeline_progress import Heard, nothing_in, progress_table, queue_figures
+from leash.spark.staging.files import LocalFiles
+from leash.spark.staging.seals import Seal
 from leash.spark.toml_lines import Lines
 
 GOOD = """\
@@ -135,8 +141,6 @@ def test_the_documented_pipeline_is_a_good_one(tmp_path: Path) -> None:
 
 
 def told(batch: int, rows: int) -> str:
-    import json
-
     entry = {"granted": 10, "rows": rows, "bytes": 60, "redelivered": 1, "dropped": 0, "share": 1.0}
     return json.dumps(
         {
@@ -172,13 +176,64 @@ def test_the_listener_counts_every_batch_once() -> None:
     assert registry.get_sample_value("leash_spark_batch_seconds", {"query": "orders"}) == 1.5
 
 
-def test_the_progress_table_has_a_line_per_queue() -> None:
-    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(progress_table(None))
-    shown = {"sources": [{"latestOffset": told(3, 7)}], "numInputRows": 9, "processedRowsPerSecond": 4.6}
-    console.print(progress_table(shown))
-    console.file.close()
-    text = console.export_text()
-    assert "waiting for the first batch" in text
-    assert "batch 3, 9 rows, 5 per second" in text
-    assert "100.0%" in text
+def batch(offset: dict[str, Any], rows: int, report: str | None = None) -> dict[str, Any]:
+    source = {"endOffset": json.dumps(offset), "latestOffset": report}
+    return {"sources": [source], "numInputRows": rows, "processedRowsPerSecond": 4.6}
+
+
+def shown(progress: dict[str, Any], files: LocalFiles) -> str:
+    console = Console(width=100, file=io.StringIO(), record=True)
+    console.print(progress_table(progress, lambda offset: queue_figures(offset, files)))
+    return console.export_text()
+
+
+def test_the_table_shows_a_batch_with_its_own_figures(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    plan = Plan("run", 4, "n", queues=("gold", "free"), splits=((0, 50), (1, 30), (1, 20)))
+    read = (("gold", 45), ("free", 30), ("free", 15))
+    for split, (queue, rows) in zip(splits_of(plan), read, strict=True):
+        files.create(split.seal_path, Seal("a", queue, rows=rows, redelivered=2).encode())
+    text = shown(batch(plan.to_json(), 90, told(3, 7)), files)
+    assert "batch 4: 90 rows, 5 per second" in text
+    lines = [line.strip("│").replace("│", " ").split() for line in text.splitlines()]
+    assert ["gold", "42", "50", "45", "50.0%", "2", "0"] in lines
+    assert ["free", "50", "45", "50.0%", "4", "0"] in lines
+
+
+def test_the_table_shows_the_grants_of_a_batch_whose_seals_are_deleted(tmp_path: Path) -> None:
+    plan = Plan("run", 1, "n", queues=("gold",), splits=((0, 50),))
+    lines = shown(batch(plan.to_json(), 1), LocalFiles(str(tmp_path))).splitlines()
+    assert "batch 1: 1 row, 5 per second" in lines[0]
+    assert any(line.strip("│").replace("│", " ").split() == ["gold", "50"] for line in lines)
+
+
+def test_the_listener_of_a_run_counts_the_batches_of_its_query_alone() -> None:
+    heard = Heard()
+    for run in ("ours", "another"):
+        heard.onQueryStarted(cast(Any, SimpleNamespace(runId=run)))
+    for run, rows in (("ours", 1500), ("another", 7), ("ours", 500)):
+        event = SimpleNamespace(progress=SimpleNamespace(runId=run, numInputRows=rows))
+        heard.onQueryProgress(cast(Any, event))
+        heard.onQueryTerminated(cast(Any, SimpleNamespace(runId="another")))
+    assert heard.told() == "2,000 rows in 2 batches"
+    assert not heard.ended.is_set()
+
+
+@pytest.mark.parametrize(
+    ("which", "says"),
+    [
+        ({"queue": "gold"}, "gold is empty"),
+        ({"queues": "gold:3,free:1"}, "gold and free are empty"),
+        ({"queues": "gold:3,silver:2,free:1"}, "gold, silver and free are empty"),
+        ({"queues": "a:1,b:1,c:1,d:1"}, "all 4 queues are empty"),
+        ({"partitions": "orders"}, "the partitions orders are empty"),
+        ({"tenants": "shops"}, "the lanes of tenants shops are empty"),
+        ({"stream": "log"}, "log has nothing new"),
+        ({"superStream": "logs"}, "super stream logs has nothing new"),
+    ],
+)
+def test_nothing_to_read_is_told_with_names(which: dict[str, str], says: str) -> None:
+    given = {"url": "amqp://broker/", **which}
+    if "tream" not in next(iter(which)):
+        given["stagingLocation"] = "staging"
+    assert nothing_in(given) == says

@@ -17,6 +17,7 @@ budget_option.py     `budget`
 settings.py          options as typed values, checked as a whole
 loading.py           checked at `load()`
 pipeline.py          `leash run`                          pipeline_file.py, toml_lines.py (its file)
+pipeline_checks.py   what it asks the broker first        pipeline_progress.py (what it shows)
 metrics.py           a query's metrics for Prometheus
 functions.py         routing as column functions
 """

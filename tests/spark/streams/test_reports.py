@@ -14,7 +14,9 @@ from rich.console import Console
 from leash.errors import ConfigError
 from leash.spark import options
 from leash.spark.metrics import PrometheusListener
-from leash.spark.pipeline import load, progress_table
+from leash.spark.pipeline import load
+from leash.spark.pipeline_progress import progress_table, stream_figures
+from leash.spark.streams.offsets import StreamPlan
 
 DOCS = Path(__file__).parents[3] / "docs" / "streams.md"
 TOLD = json.dumps(
@@ -54,9 +56,15 @@ def test_the_listener_counts_streams_and_their_lag() -> None:
 
 def test_the_table_of_leash_run_shows_streams() -> None:
     console = Console(record=True, width=120)
-    shown = {"sources": [{"latestOffset": TOLD}], "processedRowsPerSecond": 5.0, "numInputRows": 100}
-    console.print(progress_table(shown))
-    assert "70.0%" in console.export_text()
+    plan = StreamPlan(4, streams=("a", "b"), splits=((0, 0, 60), (1, 5, 25)))
+    source = {"endOffset": json.dumps(plan.to_json()), "latestOffset": TOLD}
+    shown = {"sources": [source], "processedRowsPerSecond": 5.0, "numInputRows": 80}
+    console.print(progress_table(shown, stream_figures))
+    text = console.export_text()
+    assert "batch 4: 80 rows" in text
+    lines = [line.strip("│").replace("│", " ").split() for line in text.splitlines()]
+    assert ["a", "700", "60", "75.0%"] in lines
+    assert ["b", "5", "20", "25.0%"] in lines
 
 
 def test_a_pipeline_of_streams_is_checked_by_their_options(tmp_path: Path) -> None:

@@ -38,17 +38,18 @@ def uri_of(place: Place) -> Uri:
 
 def patiently(do: Callable[[], T], place: Place) -> T:
     """Try again while the broker is away or elects a leader. The AMQP port is named as such, at once."""
+    return connections.patiently(lambda: at_port(do, place), StreamUnavailable, ReplyTimeout)
 
-    def guarded() -> T:
-        try:
-            return do()
-        except ConnectError as error:
-            if "is an AMQP port" in str(error):
-                option = "url" if place.broker.url.startswith("rabbitmq-stream") else "streamPort"
-                raise ConfigError(option, place.stream_port, str(error)) from None
-            raise
 
-    return connections.patiently(guarded, StreamUnavailable, ReplyTimeout)
+def at_port(do: Callable[[], T], place: Place) -> T:
+    """What `do` returns. ConfigError if it found the AMQP port."""
+    try:
+        return do()
+    except ConnectError as error:
+        if "is an AMQP port" in str(error):
+            option = "url" if place.broker.url.startswith("rabbitmq-stream") else "streamPort"
+            raise ConfigError(option, place.stream_port, str(error)) from None
+        raise
 
 
 class Links:
