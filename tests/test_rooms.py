@@ -31,6 +31,7 @@ FOREIGN = {
     "_strip_protocol": "likewise",
     "_pipe_file": "asked only whether a file system overrides it",
     "_replace": "a NamedTuple's public method",
+    "_jvm": "PySpark's only way to the loggers of Spark",
 }
 
 

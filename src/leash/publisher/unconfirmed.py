@@ -72,9 +72,7 @@ class Line:
     # --- those who send ---
 
     def put(self, lot: list[Sent], timeout: float | None) -> bool:
-        """Take them in, as soon as there is room. False: there was none in time. One that is given up
-        meanwhile is left out.
-        """
+        """Take them in once there is room; False: there was none in time. One given up is left out."""
         count = len(lot)
         size = lot[0].size if count == 1 else sum([each.size for each in lot])
         with self.lock:
