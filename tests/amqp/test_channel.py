@@ -79,6 +79,25 @@ def test_the_number_that_was_free_for_the_longest_time_is_used_again(connection:
         connection.channel()
 
 
+def test_a_number_that_is_about_to_be_free_is_waited_for(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = connection.channel()
+    connection.channel_max = channel.number
+    transport = connection._transport
+    try_write, tries = transport.try_write, []
+
+    def busy(data: bytes) -> bool:
+        """As while another thread is writing."""
+        tries.append(data)
+        return len(tries) > 20 and try_write(data)
+
+    monkeypatch.setattr(transport, "try_write", busy)
+    with pytest.raises(errors.NotFound):
+        topology.state(channel, "nowhere")
+    assert connection.channel().number == channel.number
+
+
 def test_a_channel_that_the_broker_closes_is_lost_before_its_number_is_free() -> None:
     connection = MemoryConnection(MemoryBroker(lambda: 0, lambda *_: None), parse("amqp://nowhere.invalid"))
     channel, free = connection.channel(), []

@@ -32,6 +32,8 @@ log = logger("leash.amqp")
 # piece, so a trickle is not delayed at all, and a stream by 2 ms at most.
 _SEVERAL = 3
 _REST_EACH, _REST_LEAST, _REST_MOST = 0.00002, 0.0002, 0.002
+_RELEASED = 1.0
+"""Seconds to wait for the number of a channel that the broker closed: it is free once our answer is out."""
 
 
 def connect(
@@ -83,6 +85,7 @@ class Connection:
         self._channels: dict[int, Channel] = {}  # from before open is sent until close-ok has arrived
         self._decoder = wire.Decoder(channels=self._channels)
         self._free: deque[int] = deque()
+        self._released = threading.Condition(self._lock)
         self._highest = 0  # number of a channel, ever
         self._closing = False
         self._owed: list[tuple[bytes, Channel | None]] = []
@@ -134,6 +137,9 @@ class Connection:
         if self._highest < self.channel_max:
             self._highest += 1
             return self._highest
+        if not self._free and any(channel.closed for channel in self._channels.values()):
+            self._released.wait_for(lambda: self._free, _RELEASED)
+            self.check_open()
         if not self._free:
             raise AmqpError(f"all {self.channel_max} channels of this connection are in use")
         return self._free.popleft()
@@ -202,6 +208,7 @@ class Connection:
             if self._channels.get(channel.number) is channel:  # not a newer one with its number
                 del self._channels[channel.number]
                 self._free.append(channel.number)
+                self._released.notify()
 
     def check_open(self) -> None:
         if self.error is not None:

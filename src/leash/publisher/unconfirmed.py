@@ -72,7 +72,7 @@ class Line:
     # --- those who send ---
 
     def put(self, lot: list[Sent], timeout: float | None) -> bool:
-        """Take them in once there is room; False: there was none in time. One given up is left out."""
+        """Take them in, as soon as there is room; not one that is given up meanwhile. False: none in time."""
         count = len(lot)
         size = lot[0].size if count == 1 else sum([each.size for each in lot])
         with self.lock:
@@ -201,9 +201,7 @@ class Line:
             return lot
 
     def number(self, lot: list[Sent], epoch: int) -> bool:
-        """Just before they are written. False: the channel is gone, and they are back in the backlog; or the
-        publisher was closed meanwhile, and they are given up.
-        """
+        """Just before they are written. False: the channel is gone, and they are back; or all is over."""
         with self.lock:
             if epoch == self.epoch and not self.closed:
                 first = self._next

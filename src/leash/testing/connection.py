@@ -62,6 +62,7 @@ class MemoryConnection(Connection):
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}
         self._free = deque()
+        self._released = threading.Condition(self._lock)
         self._highest = 0
         self.channel_max = 2047
         self._broker = broker
