@@ -9,12 +9,13 @@ import pytest
 
 from leash import Consumer, Message, Queue
 from leash.amqp import Channel
+from leash.consumer.stats import QueueStats
 from leash.flow import Dispatch, Flow
 from tests.consumer.kit import fill, running, until
 
 
 def test_a_limited_queue_keeps_its_rate_while_another_runs_at_full_speed(channel: Channel, uri: str) -> None:
-    fill(channel, "free", 800)
+    fill(channel, "free", 1600)
     fill(channel, "gold", 100_000)
     times: list[int] = []
     take = Flow.take
@@ -38,12 +39,16 @@ def test_a_limited_queue_keeps_its_rate_while_another_runs_at_full_speed(channel
         with running(consumer):
             until(lambda: seen["gold"] == 100_000)
             until(lambda: len(times) > 100 + 50 * 8)
-            stats = consumer.stats().queues["free"]
+            until(lambda: holds_little(consumer.stats().queues["free"]))
     for i, first in enumerate(times):
         for count, last in enumerate(times[i:], 1):
             assert count <= 100 + 50 * (last - first + 1) / 1e9
     assert (len(times) - 100) / ((times[-1] - times[0]) / 1e9) <= 50
-    assert stats.unsettled <= 110
+
+
+def holds_little(free: QueueStats) -> bool:
+    """Though there is more. While a machine is busy, the round trip is long, and so the window large."""
+    return free.unsettled <= 110 and bool(free.depth)
 
 
 def test_the_total_rate_is_shared_fairly(channel: Channel, uri: str) -> None:
