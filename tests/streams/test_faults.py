@@ -21,7 +21,7 @@ from leash.streams import (
     store_offset,
 )
 from leash.streams import reader as reader_module
-from leash.streams.offsets import Bounds, last_chunk_id
+from leash.streams.offsets import Bounds, first_kept, last_chunk_id
 from leash.streams.wire import Key
 from tests.consumer.kit import until
 from tests.streams.kit import everything
@@ -185,6 +185,43 @@ def test_a_shorter_stream_that_was_made_again_is_an_error(
         with pytest.raises(DataLost, match="deleted and made again") as caught:
             reader.read(timeout=60)
     assert (caught.value.expected, caught.value.first) == (100, 0)
+
+
+def test_a_stream_that_is_made_again_before_its_first_message_is_another_one(
+    stream_uri: str, streams: Connection, stream: str
+) -> None:
+    filled(stream_uri, stream, 0, 100)
+    with Reader(stream_uri, stream, 100) as reader:
+        assert reader.read(timeout=0.1) is None  # nothing was read that could be compared
+        delete_stream(streams, stream)
+        create_stream(streams, stream)
+        filled(stream_uri, stream, 0, 300)
+        with pytest.raises(DataLost, match="deleted and made again") as caught:
+            reader.read(timeout=60)
+    assert (caught.value.expected, caught.value.first) == (100, 0)
+
+
+def test_what_a_filter_left_out_may_be_deleted(
+    stream_uri: str, streams: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not streams.can(Key.PUBLISH, 2):
+        pytest.skip("filters need RabbitMQ 3.13")
+    monkeypatch.setattr(reader_module, "_QUIET", 0.05)
+    monkeypatch.setattr(reader_module, "_QUIET_MAX", 0.05)
+    create_stream(streams, "small", SMALL)
+    with (
+        Publisher(stream_uri, "small") as publisher,
+        Reader(stream_uri, "small", filters=["ours"]) as reader,
+    ):
+        publisher.publish([b"first"], filters=["ours"])
+        assert read(reader, 1) == [b"first"]
+        for _ in range(100):
+            publisher.publish([bytes(1000)] * 10, filters=["other"] * 10)
+        until(lambda: first_kept(streams, "small") > 100)
+        for _ in range(3):  # the reader sees that there is nothing for it
+            assert reader.read(timeout=0.3) is None
+        publisher.publish([b"second"], filters=["ours"])
+        assert read(reader, 1) == [b"second"]
 
 
 def test_an_offset_that_is_not_there_and_does_not_come_is_an_error(

@@ -20,7 +20,7 @@ from leash.streams import (
 )
 from leash.streams.offsets import first_kept
 from tests.consumer.kit import running, until
-from tests.streams.kit import made, numbers, write
+from tests.streams.kit import can, made, numbers, write
 
 
 def test_a_broker_that_is_killed_repeats_nothing_and_skips_nothing(
@@ -65,6 +65,30 @@ def test_a_stream_made_again_is_read_from_its_beginning(
     assert seen[1_000:] == [b"new %d" % number for number in range(300)]
     assert "event=data_lost" in caplog.text
     assert query_offset(streams, "n", "s") == 299
+
+
+@pytest.mark.parametrize("start", ["first", "next"])
+def test_a_stream_made_again_is_read_from_its_beginning_by_the_active_one(
+    streams: Connection, stream_uri: str, uri: str, port: int, start: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not can(streams):
+        pytest.skip("a single active consumer needs RabbitMQ 3.11")
+    made(streams, stream_uri, s=10)
+    listed = [Stream("s", single_active=True, start=start)]
+    seen: list[bytes] = []
+    consumer = Consumer(uri, streams=listed, name="n", stream_port=port)
+    consumer.handler(lambda message: seen.append(message.body))
+    with running(consumer):
+        until(lambda: len(seen) == 10 or query_offset(streams, "n", "s") == 9)  # it knows where to begin
+        write(stream_uri, "s", numbers(100, 10))
+        until(lambda: numbers(100, 10) == seen[-100:])
+        seen.clear()
+        delete_stream(streams, "s")
+        create_stream(streams, "s")
+        write(stream_uri, "s", [b"new %d" % number for number in range(300)])
+        until(lambda: len(seen) >= 300)
+    assert seen == [b"new %d" % number for number in range(300)]
+    assert "event=data_lost" in caplog.text
 
 
 @pytest.mark.parametrize("where", ["leash.streams.reader.to_arrow", "leash.consumer.stream_lane.Spare.add"])
@@ -154,11 +178,14 @@ def test_a_strict_stream_that_retention_overtook_is_an_error(
     assert not seen
 
 
+@pytest.mark.parametrize("single_active", [False, True])
 def test_a_strict_stream_that_is_made_again_is_an_error(
-    streams: Connection, stream_uri: str, uri: str, port: int
+    streams: Connection, stream_uri: str, uri: str, port: int, single_active: bool
 ) -> None:
+    if single_active and not can(streams):
+        pytest.skip("a single active consumer needs RabbitMQ 3.11")
     made(streams, stream_uri, s=1_000, other=10)
-    consumer, seen = strict(uri, port)
+    consumer, seen = strict(uri, port, single_active=single_active)
     consumer.start()
     until(lambda: len(seen) == 1_000)
     until(lambda: consumer.stats().queues["other"].handled == 10)

@@ -104,5 +104,7 @@ def test_what_is_not_there_is_named(channel: Channel, streams: Connection, uri: 
 
     refused(NotFound, "leash stream create none", streams=["none"], name="n")
     refused(ConfigError, "streams='q': a stream: this is a classic queue", streams=["q"], name="n")
+    beyond = Stream("s", start=7)
+    refused(ConfigError, "start=7: stream 's' ends at 0", streams=[beyond], name="n")
     refused(ConfigError, "queues='s': a queue: this is a stream", queues=["s"])
     refused(StreamMissing, "'none'", super_stream="none", name="n")

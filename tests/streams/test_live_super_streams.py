@@ -176,3 +176,30 @@ def test_a_partition_that_is_added_is_consumed(
     assert seen["orders-2"] == list(range(400))
     assert [query_offset(streams, "billing", f"orders-{number}") for number in range(2)] == [199] * 2
     assert (query_offset(streams, "billing", "orders-2") or 0) >= 399  # a stored offset has one itself
+
+
+def test_a_partition_that_is_added_is_consumed_from_its_first_message_on(
+    channel: Channel,
+    streams: Connection,
+    stream_uri: str,
+    uri: str,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not can(streams):
+        pytest.skip("a single active consumer needs RabbitMQ 3.11")
+    monkeypatch.setattr("leash.consumer.streams.LOOK_EVERY", 0.05)
+    create_super_stream(streams, "orders", 1, amqp=uri)
+    write(stream_uri, "orders-0", numbers(10))
+    seen: list[tuple[str, int]] = []
+    each = Stream("orders", start="next")
+    consumer = Consumer(uri, super_stream=each, name="billing", stream_port=port)
+    consumer.handler(lambda message: seen.append((message.queue, int(message.body))))
+    with running(consumer):
+        create_stream(streams, "orders-1")
+        write(stream_uri, "orders-1", numbers(10))  # before the consumer knows of it
+        bind_queue(channel, "orders-1", "orders", "1", {"x-stream-partition-order": 1})
+        until(lambda: query_offset(streams, "billing", "orders-1") is not None or len(seen) == 10)
+        write(stream_uri, "orders-1", numbers(10, 10))
+        until(lambda: ("orders-1", 19) in seen)
+    assert seen == [("orders-1", number) for number in range(20)]

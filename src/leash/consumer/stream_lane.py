@@ -23,9 +23,9 @@ from leash.consumer.stream_rows import COLUMNS, Spare
 from leash.consumer.stream_settings import StreamQueue
 from leash.errors import AmqpError, DataLost, LeashError
 from leash.logfmt import logger
-from leash.streams import Connection, Reader, Turns, open_member, store_offset
+from leash.streams import Connection, Reader, Turns, open_leader, open_member, store_offset
 from leash.streams.offsets import Depth
-from leash.streams.resume_offset import begin_of, store_surely
+from leash.streams.resume_offset import begin_of, check_start, store_surely
 from leash.streams.wire import NEED_FILTERS, Key, Offset
 
 log = logger("leash.consumer")
@@ -89,6 +89,7 @@ class StreamLane:
         ) as connection:
             if spec.filters:
                 connection.require(Key.PUBLISH, spec.name, NEED_FILTERS, 2)
+            check_start(connection, self._open_leader, spec.reference, spec.name, spec.start)
             if spec.single_active:
                 what = "a single active consumer needs RabbitMQ 3.11"
                 connection.require(Key.STREAM_STATS, spec.name, what)
@@ -116,6 +117,10 @@ class StreamLane:
         else:
             self._engine.standby.add(spec.name)
             self.ready.set()
+
+    def _open_leader(self) -> Connection:
+        about = self._about
+        return open_leader(about.uri, self._spec.name, load_balancer=about.load_balancer, name=about.name)
 
     def leave(self) -> None:
         """Begin to end: what is in work is settled already."""
@@ -300,8 +305,11 @@ class StreamLane:
 
     def _begin(self, connection: Connection) -> Offset:
         """We are the active consumer: go on where the one before ended."""
-        spec = self._spec
-        begin = begin_of(connection, spec.reference, spec.name, spec.start, time.time())
+        spec, reader = self._spec, self._reader
+        assert reader is not None
+        reader.prove()
+        start = "first" if reader.made_again else spec.start
+        begin = begin_of(connection, spec.reference, spec.name, start, time.time())
         self._renew()
         log.info("event=active stream=%r name=%r offset=%r", spec.name, spec.reference, begin.value)
         return begin

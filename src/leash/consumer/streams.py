@@ -78,7 +78,8 @@ class Streams:
                     names = partitions(connection, spec.super_stream)
                 for name in names:
                     if name not in known and not self._left.is_set():
-                        self._add(replace(spec, name=name))
+                        # Whatever it has already came after this consumer began.
+                        self._add(replace(spec, name=name, start="first"))
                         known.add(name)
             except LeashError as error:  # if it is more than that, the lanes say so
                 log.debug("event=partitions_unknown super_stream=%r reason=%r", spec.super_stream, str(error))

@@ -9,6 +9,8 @@ subscription.py             chunks as they come, and credit for more
 single_active_consumer.py   which of several readers of one name is active
 offsets.py                  where reading begins, and how much there is to read
 resume_offset.py            where a named consumer goes on
+same_stream.py              whether a stream is still the one that was read
+gaps.py                     what is missing between chunks
 publishing.py               publishing columns, with confirms
 backlog.py                  what is not confirmed yet
 super_streams.py            made and deleted; which partition a key belongs to

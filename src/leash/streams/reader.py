@@ -12,30 +12,22 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 from leash.amqp.uri import Uri
-from leash.errors import AmqpError, DataLost
-from leash.logfmt import logger
+from leash.errors import AmqpError
 from leash.streams import wire
 from leash.streams.chunks_to_arrow import DEFAULT_COLUMNS, Chunk, schema, to_arrow
 from leash.streams.connecting import FATAL, Link
 from leash.streams.connection import Connection
-from leash.streams.offsets import (
-    Bounds,
-    Start,
-    chunk_at,
-    first_and_end,
-    first_kept,
-    last_chunk_id,
-    offset_of,
-)
+from leash.streams.gaps import lost, new_chunks
+from leash.streams.offsets import Bounds, Start, chunk_at, first_and_end, first_kept, last_chunk_id, offset_of
+from leash.streams.same_stream import is_another, last_before
 from leash.streams.single_active_consumer import Turns
 from leash.streams.subscription import WINDOW_BYTES, Subscription, filter_properties
-
-log = logger("leash.streams")
 
 _LINGER = 0.02  # seconds that a batch waits for more once it has begun
 _ENOUGH = 1 << 20
 _QUIET = 2.0  # seconds without a chunk after which the broker is asked whether there is none
 _QUIET_MAX = 30.0  # the same, once it has said so several times
+_ANOTHER = "it was deleted and made again"
 
 T = TypeVar("T")
 
@@ -90,8 +82,12 @@ class Reader:
         self._window_bytes = max(window_bytes or WINDOW_BYTES, 2 * batch_bytes)
         self._turns = turns
         self._exact = False  # whether `next` must come, and is not only where we look from
-        self._anchor: Chunk | None = None  # the last chunk taken
+        self._anchor: Chunk | None = None  # the last chunk taken, or before any the one that reading follows
+        self._earlier: Chunk | None = None  # with `turns`: that of an earlier turn
+        self._passed = 0  # with filters: below it, there was nothing for us
         self.proven = True  # that the anchor is still in the stream that we are subscribed to
+        self.made_again = False
+        """True once this was seen to be another stream than before, all of which is to be read."""
         self._subscription: Subscription | None = None
         self._heard = self._look_at = time.monotonic()
         self._look_after = _QUIET
@@ -157,9 +153,21 @@ class Reader:
         if self._turns is not None and subscription is not None:
             offset = self._turns.serve(subscription)
             if offset is not None:
-                self._start, self._anchor, self.proven = offset, None, True
+                self._start, self._passed = offset, 0
                 self._exact = offset.kind == wire.at_offset(0).kind
                 self.next = offset.value if self._exact else None
+                self._link.use(self._look_back)
+
+    def prove(self) -> None:
+        """Before a turn begins: is it still the stream that was read in an earlier one? Else all of it is to
+        be read: DataLost, or a warning and `made_again`. What cannot be known yet, the first chunk will tell.
+        """
+        self._anchor = seen = self._anchor or self._earlier
+        self._earlier, self.proven = seen, seen is None
+        if seen is not None and self._differs(seen):
+            self._anchor = self._earlier = None
+            self.proven = self.made_again = True
+            self._lost(seen.end, self._first_kept(), _ANOTHER)
 
     def use(self, do: Callable[[Connection], T]) -> T:
         """The result of `do` with the connection that is read from, or with a new one."""
@@ -198,62 +206,47 @@ class Reader:
             if not self.proven:
                 self._link.drop(AmqpError("a chunk came, and the one before it is not there"))
                 return []
-        expected = self.next
-        missing = None
-        new = []
-        for chunk in chunks:
-            if expected is not None and chunk.end <= expected:
-                continue
-            if expected is not None and chunk.first > expected and self._exact and missing is None:
-                missing = expected
-            new.append(chunk)
-            expected = chunk.end
-        if missing is not None:
+        new, missing = new_chunks(chunks, self.next, self._passed)
+        if missing is not None and self._exact:
             self._check_gap(missing)
         return new
 
     def _is_another(self) -> bool:
-        """True if the stream is not the one that was read before the connection was lost: another chunk is in
-        the place of the last one taken.
+        """True if the stream is not the one that was read before the connection was lost. Then its first
+        message comes next.
         """
-        anchor = self._anchor
-        if anchor is None:
+        if self._anchor is None or not self._differs(self._anchor):
             return False
-        there = self.chunk_at(anchor.first)
-        if there is None:  # not so far yet, or a replica that is behind
-            first = self._link.use(lambda connection: chunk_at(connection, self.stream, wire.FIRST))
-            another = first is not None and first.timestamp > anchor.timestamp
-        else:
-            self.proven = True
-            another = there.first < anchor.end and _mark(there) != _mark(anchor)
-        if another:
-            self._lost_all("it was deleted and made again")
-        return another
+        self._lost_all(_ANOTHER)
+        return True
+
+    def _differs(self, seen: Chunk) -> bool:
+        another = self._link.use(lambda connection: is_another(connection, self.stream, seen))
+        self.proven = self.proven or another is not None
+        return another is True
 
     def _check_gap(self, expected: int) -> None:
         """Offsets are left out for what the broker itself keeps. Only below the first that it has kept are
         messages gone.
         """
-        first = self._link.use(lambda connection: first_kept(connection, self.stream))
+        first = self._first_kept()
         if first > expected:
             self._lost(expected, first, "messages were deleted before they were read")
 
     def _lost(self, expected: int, first: int, why: str) -> None:
-        error = DataLost(self.stream, expected, first, why)
-        if self._strict:
-            raise error
-        log.warning(
-            "event=data_lost stream=%r expected=%d first=%d reason=%r", self.stream, expected, first, why
-        )
+        lost(self.stream, expected, first, why, self._strict)
 
     def _lost_all(self, why: str) -> None:
         """What is there is not what was read: begin at its beginning."""
-        first = self._link.use(lambda connection: first_kept(connection, self.stream))
-        self._lost(self.next or 0, first, why)
+        self._lost(self.next or 0, self._first_kept(), why)
         subscription, self._subscription = self._current(), None
         if subscription is not None:
             subscription.close()
-        self._start, self.next, self._exact, self._anchor = wire.FIRST, None, False, None
+        self._start, self.next, self._exact, self._passed = wire.FIRST, None, False, 0
+        self._anchor, self._earlier, self.made_again = None, None, True
+
+    def _first_kept(self) -> int:
+        return self._link.use(lambda connection: first_kept(connection, self.stream))
 
     # --- chunks ---
 
@@ -299,9 +292,16 @@ class Reader:
             window_bytes=self._window_bytes,
             activated=self._turns.listen() if self._turns is not None else None,
         )
+        if self._turns is None:
+            self._look_back(connection)
         self._heard, self._idle_at, self._look_after = time.monotonic(), None, _QUIET
         self._look_at = self._heard + _QUIET
         return self._subscription
+
+    def _look_back(self, connection: Connection) -> None:
+        """Before the first message comes, only the one before it can tell this stream from another one."""
+        if self._end is None and self._anchor is None and self._exact and self.next:
+            self._anchor = last_before(connection, self.stream, self.next)
 
     def _on_quiet(self) -> None:
         """Nothing came for a while: is there nothing, or is something wrong?"""
@@ -311,7 +311,8 @@ class Reader:
         if self.next is None and self._start != wire.FIRST:
             return
         last = self._link.use(lambda connection: last_chunk_id(connection, self.stream))
-        seen = self._anchor is not None and self._anchor.first == last
+        anchor = self._anchor
+        seen = anchor is not None and anchor.first == last and anchor.end <= (self.next or 0)
         if self.proven and (seen or last == self._idle_at):
             return
         if not self.proven and self._is_another():
@@ -338,11 +339,9 @@ class Reader:
             self._link.drop(AmqpError(f"{self._link.where} has messages up to {end} and sends none"))
         elif self._end is None:
             self._idle_at = last
+            if subscription.granted:  # what retention deletes of it was not for us
+                self._passed = end
         elif end >= self._end and subscription.granted:
-            self._link.use(lambda connection: first_kept(connection, self.stream))
+            self._first_kept()
             if subscription is self._current() and not subscription.waiting and subscription.granted:
                 self.next = self._end
-
-
-def _mark(chunk: Chunk) -> tuple[int, int, int]:
-    return chunk.first, chunk.timestamp, chunk.crc

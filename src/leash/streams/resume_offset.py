@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
-from leash.errors import StreamError
+from leash.errors import ConfigError, StreamError
 from leash.streams import wire
 from leash.streams.commands import query_offset, store_offset
 from leash.streams.connection import Connection
@@ -29,6 +30,23 @@ def begin_of(connection: Connection, name: str, stream: str, start: Start, now: 
     if place:
         store_surely(connection, name, stream, place - 1)
     return wire.at_offset(place)
+
+
+def check_start(
+    connection: Connection, leader: Callable[[], Connection], name: str, stream: str, start: Start
+) -> None:
+    """ConfigError if nothing is stored, and `start` is an offset beyond the end. `leader` opens a connection
+    that has the last word: a replica may be behind.
+    """
+    if isinstance(start, int) and _is_beyond(connection, name, stream, start):
+        with leader() as opened:
+            end = first_and_end(opened, stream).end
+        if start > end:
+            raise ConfigError("start", start, f"stream {stream!r} ends at {end}")
+
+
+def _is_beyond(connection: Connection, name: str, stream: str, start: int) -> bool:
+    return query_offset(connection, name, stream) is None and start > first_and_end(connection, stream).end
 
 
 def store_surely(connection: Connection, name: str, stream: str, offset: int, timeout: float = 5.0) -> None:

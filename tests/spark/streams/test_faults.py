@@ -16,7 +16,7 @@ from leash.spark.browse import BrowseReader
 from leash.spark.columns import source_schema
 from leash.spark.settings import browse_settings, source_settings
 from leash.spark.source import RabbitMQ
-from leash.spark.streams import positions, read
+from leash.spark.streams import links, positions, read
 from leash.spark.streams.settings import stream_read_settings, stream_settings, stream_sink_settings
 from leash.streams import Connection, Publisher, create_super_stream, first_and_end
 
@@ -104,6 +104,19 @@ def test_a_stream_that_was_deleted_and_made_again(
         wait_plan(query, 30)
     query.restart(failOnDataLoss="false", maxRecordsPerTrigger=1000)
     assert values(query.batch(60)) == bodies(1000, again)
+
+
+def test_a_stream_that_was_made_again_as_long_as_it_was(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "_FRESH", 0.1)
+    make(place, "s")
+    fill(place, "s", 0, 100)
+    query = Query(place, stream="s")
+    assert values(query.batch()) == bodies(0, 100)
+    remove(place, "s")
+    make(place, "s")
+    fill(place, "s", 1000, 100)
+    with pytest.raises(DataLost, match="it was deleted and made again: expected offset 100"):
+        wait_plan(query, 30)
 
 
 def test_a_missing_stream(place: str) -> None:

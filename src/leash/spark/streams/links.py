@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -29,6 +30,7 @@ from leash.streams.wire import Key, at_time
 T = TypeVar("T")
 
 _NAME = "leash spark plan"
+_FRESH = 10.0  # seconds; a stream that was deleted and made again may be as long as it was
 
 
 def uri_of(place: Place) -> Uri:
@@ -60,7 +62,7 @@ class Links:
         self._uri = uri_of(place)
         self._name = name
         self._open: dict[str, Connection] = {}
-        self._known: dict[str, tuple[int, Bounds]] = {}
+        self._known: dict[str, tuple[int, float, Bounds]] = {}
 
     def close(self) -> None:
         for link in self._open.values():
@@ -88,11 +90,11 @@ class Links:
         def ask() -> Bounds:
             link = self.leader(stream)
             chunk = last_chunk_id(link, stream)
-            known = self._known.get(stream)
-            if known is not None and known[0] == chunk:
-                return known[1]  # Spark asks often, and first and last chunk come whole
+            known, now = self._known.get(stream), time.monotonic()
+            if known is not None and known[0] == chunk and now - known[1] < _FRESH:
+                return known[2]  # Spark asks often, and first and last chunk come whole
             found = first_and_end(link, stream)
-            self._known[stream] = (chunk, found)
+            self._known[stream] = (chunk, now, found)
             return found
 
         return patiently(ask, self._place)
