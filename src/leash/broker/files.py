@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from leash.broker.processes import MARK
+from leash.broker.processes import MARK, kill_marked
 from leash.errors import BrokerError
 
 PLUGINS = ["consistent_hash_exchange", "management", "prometheus", "stream"]
@@ -34,7 +34,9 @@ def home() -> Path:
 
 def version(folder: Path) -> tuple[int, ...]:
     """The version of the RabbitMQ that would be started."""
+    mark = folder / "version"
     environment = {**os.environ, "HOME": str(folder), "RABBITMQ_CONF_ENV_FILE": os.devnull}
+    environment |= {MARK: str(mark), "ERL_EPMD_ADDRESS": "127.0.0.1"}
     command = [str(home() / "rabbitmqctl"), "version"]
     try:
         said = subprocess.run(
@@ -43,6 +45,8 @@ def version(folder: Path) -> tuple[int, ...]:
         return tuple(int(part) for part in said.strip().split("-")[0].split("."))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise BrokerError(f"{command[0]} does not tell its version: {error}") from error
+    finally:
+        kill_marked(mark)  # the tool of some versions starts an epmd, and leaves it behind
 
 
 def epmd_command(port: int) -> list[str]:
